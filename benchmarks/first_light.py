@@ -1,0 +1,234 @@
+"""What the cache wins on a repeat, and what it costs when nothing is ever asked again.
+
+repeat
+    A reduction of 100,000 tasks, and the same again in the same process: once as the same
+    collection, and once built anew by the same code.
+
+cold
+    A chain of five cheap ufuncs and a sum over arrays that were never seen before, each name alive
+    in a variable, so that the cache could hold everything and can use nothing. Wall time and CPU
+    time of all processes (client, scheduler, workers) as ratios to a plain client.
+
+The two sides are child processes of this one, each with a LocalCluster of two worker processes of
+one thread. Both live throughout and one works at a time, in pairs of alternating order: a drift of
+the machine meets both halves of a pair, and what a side leaves in its memory (a scheduler's state,
+the garbage collector's) never weighs on the other, as it would in one process. Fresh clusters for
+each block would measure their start instead: imports, first connections, empty tables. A ratio is
+formed within a pair; what is printed is the median of the ratios with its 95 % interval from order
+statistics, which assumes nothing about how they are distributed.
+
+    python benchmarks/first_light.py [--rounds 15] [--chunks 500 1000 20000] [--quick]
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import gc
+import math
+import multiprocessing
+import statistics
+import time
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, NamedTuple
+
+import dask.array as da
+import distributed
+import numpy as np
+import psutil
+
+import cachingclient
+
+#: Elements of a chunk: small enough that a task is nearly all overhead
+SIZE = 1_000
+#: Seconds a side is given to finish what it does behind the user's back
+SETTLE = 0.3
+#: Chunks whose sum has 100,003 tasks
+REPEAT_CHUNKS = 75_000
+CLIENTS: dict[str, Callable[..., distributed.Client]] = {
+    "plain": distributed.Client,
+    "caching": cachingclient.Client,
+}
+
+
+class Cost(NamedTuple):
+    """Seconds of one computation."""
+
+    wall: float
+    #: user and system time of all processes of the side
+    cpu: float
+
+
+# --------------------------------------------------------- what a side does
+
+
+def cpu() -> float:
+    """CPU seconds of this process and its descendants so far."""
+    me = psutil.Process()
+    times = [process.cpu_times() for process in [me, *me.children(recursive=True)]]
+    return sum(t.user + t.system for t in times)
+
+
+def measured(compute: Callable[[], Any]) -> tuple[Any, Cost]:
+    gc.collect()
+    time.sleep(SETTLE)
+    before, start = cpu(), time.perf_counter()
+    answer = compute()
+    wall = time.perf_counter() - start
+    # What goes on after the answer is a cost too: keys to release, results to keep
+    time.sleep(SETTLE)
+    return answer, Cost(wall, cpu() - before)
+
+
+def cold(chunks: int, seed: int) -> Cost:
+    x = da.full((chunks * SIZE,), float(seed), chunks=SIZE)
+    a = x + 1
+    b = a * 2
+    c = np.sqrt(b)
+    d = c - 0.5
+    e = np.abs(d)
+    total = e.sum()
+    answer, cost = measured(total.compute)
+    if not np.isclose(answer, chunks * SIZE * abs(math.sqrt((seed + 1) * 2) - 0.5)):
+        raise AssertionError(f"wrong sum: {answer}")
+    return cost
+
+
+def reduction(chunks: int) -> da.Array:
+    return da.ones((chunks * SIZE,), chunks=SIZE).sum()
+
+
+def repeat(chunks: int) -> tuple[Cost, Cost, Cost]:
+    """A first run, the same collection again, and the same code again (medians of five)."""
+    total = reduction(chunks)
+    expected, first = measured(total.compute)
+    again = [measured(total.compute) for _ in range(5)]
+    anew = [measured(lambda: reduction(chunks).compute()) for _ in range(5)]
+    if {answer for answer, _ in again + anew} != {expected}:
+        raise AssertionError("a repeat gave another answer")
+    return first, middle([cost for _, cost in again]), middle([cost for _, cost in anew])
+
+
+def middle(costs: list[Cost]) -> Cost:
+    return Cost(*map(statistics.median, zip(*costs)))
+
+
+def serve(name: str, pipe: Connection) -> None:
+    """Be one side: run the functions that come through the pipe until None comes."""
+    cluster = distributed.LocalCluster(
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0"
+    )
+    # EOFError: the other end was interrupted
+    with cluster, CLIENTS[name](cluster), contextlib.suppress(EOFError):
+        pipe.send("ready")
+        for function, args in iter(pipe.recv, None):
+            pipe.send(function(*args))
+
+
+# ------------------------------------------------------------ the other end
+
+
+class Side:
+    """A child process with a client of the given name."""
+
+    def __init__(self, name: str):
+        context = multiprocessing.get_context("spawn")
+        self.pipe, theirs = context.Pipe()
+        self.process = context.Process(target=serve, args=(name, theirs))
+        self.process.start()
+        theirs.close()  # so that recv raises EOFError when the child dies
+        self.pipe.recv()
+
+    def __enter__(self) -> Side:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self.process.is_alive():
+            self.pipe.send(None)
+        self.process.join()
+
+    def run(self, function: Callable, *args: Any) -> Any:
+        self.pipe.send((function, args))
+        return self.pipe.recv()
+
+
+def pairs(plain: Side, caching: Side, chunks: int, rounds: int) -> list[tuple[Cost, Cost]]:
+    """(plain, caching) costs of cold graphs; the first pair warms up and is left out."""
+    results = []
+    for seed in range(rounds + 1):
+        order = [plain, caching] if seed % 2 else [caching, plain]
+        costs = {side: side.run(cold, chunks, chunks + seed) for side in order}
+        results.append((costs[plain], costs[caching]))
+    return results[1:]
+
+
+# --------------------------------------------------------------- statistics
+
+
+def interval(values: list[float]) -> tuple[float, float] | None:
+    """The 95 % confidence interval of the median; None for fewer than six values.
+
+    >>> interval([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    (2, 9)
+    >>> interval([1, 2, 3, 4, 5])
+    """
+    n, ordered = len(values), sorted(values)
+    tails = [sum(math.comb(n, i) for i in range(k + 1)) / 2**n for k in range(n)]
+    outside = [k for k, tail in enumerate(tails) if tail <= 0.025]
+    return (ordered[outside[-1]], ordered[-1 - outside[-1]]) if outside else None
+
+
+def ratio(values: list[float]) -> str:
+    span = interval(values)
+    text = f"[{span[0]:.3f}, {span[1]:.3f}]" if span else "(too few rounds for an interval)"
+    return f"{statistics.median(values):.3f} {text}"
+
+
+def report_cold(chunks: int, results: list[tuple[Cost, Cost]]) -> None:
+    wall = ratio([caching.wall / plain.wall for plain, caching in results])
+    work = ratio([caching.cpu / plain.cpu for plain, caching in results])
+    base = middle([plain for plain, _ in results])
+    print(f"{chunks:8,}  {wall:24}  {work:24}  {base.wall:10.3f}  {base.cpu:10.3f}", flush=True)
+
+
+def report_repeat(chunks: int, first: Cost, again: Cost, anew: Cost) -> None:
+    print(f"Repeat of a sum over {chunks:,} chunks: first run {first.wall:.2f} s")
+    print(f"  the same collection  {first.wall / again.wall:7.0f} times faster, {again.wall:.4f} s")
+    print(f"  built anew           {first.wall / anew.wall:7.0f} times faster, {anew.wall:.4f} s")
+
+
+# ------------------------------------------------------------------ command
+
+
+def parsed() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="pairs for each number of chunks")
+    parser.add_argument("--chunks", type=int, nargs="+", default=[500, 1_000, 20_000])
+    parser.add_argument("--quick", action="store_true", help="6 rounds, 500 chunks, small repeat")
+    parser.add_argument(
+        "--noise", action="store_true", help="cold graphs with two plain clients: the noise floor"
+    )
+    args = parser.parse_args()
+    if args.quick:
+        args.rounds, args.chunks = 6, [500]
+    return args
+
+
+def main() -> None:
+    args = parsed()
+    with Side("plain") as plain, Side("plain" if args.noise else "caching") as caching:
+        print("Cold graphs of cheap operations, as ratios to a plain client (median, 95 %)")
+        print(f"{'chunks':>8}  {'wall':24}  {'CPU':24}  {'plain wall':>10}  {'plain CPU':>10}")
+        for chunks in args.chunks:
+            report_cold(chunks, pairs(plain, caching, chunks, args.rounds))
+        if not args.noise:
+            chunks = REPEAT_CHUNKS // (10 if args.quick else 1)
+            print()
+            report_repeat(chunks, *caching.run(repeat, chunks))
+
+
+if __name__ == "__main__":
+    main()

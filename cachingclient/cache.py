@@ -1,0 +1,108 @@
+"""``client.cache``: what a person can ask of the cache, and tell it."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+import dask
+from dask.core import flatten
+
+from cachingclient.admission import key_name
+from cachingclient.config import parse_limit
+from cachingclient.info import CacheInfo, Entry, entries_from_message, from_message
+
+if TYPE_CHECKING:
+    from cachingclient.session import Session
+
+
+class Cache:
+    """The cache of one client; its methods are awaitable on an asynchronous client.
+
+    Parameters
+    ----------
+    session : Session
+
+    Examples
+    --------
+    >>> from cachingclient import Client
+    >>> client = Client(processes=False, n_workers=1, dashboard_address=None)
+    >>> client.cache.info().keys
+    0
+    >>> client.close()
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def __repr__(self) -> str:
+        return f"<Cache of {self._session.client!r}>"
+
+    def _ask(self, method: str, default: Any, read: Any = None, **kwargs: Any) -> Any:
+        async def ask() -> Any:
+            if self._session.scheduler_id is None:
+                return default
+            answer = await self._session.call(method, **kwargs)
+            return answer if read is None else read(answer)
+
+        return self._session.client.sync(ask)
+
+    def info(self) -> CacheInfo:
+        """Counters since the cache was made; ``after - before`` works field by field."""
+        return self._ask("info", CacheInfo(), from_message)
+
+    def entries(self, prefix: str | None = None) -> list[Entry]:
+        """What is kept, one entry a layer, most valuable first.
+
+        Parameters
+        ----------
+        prefix : str, optional
+            Only layers whose name starts with it.
+        """
+        if prefix is not None and not isinstance(prefix, str):
+            raise TypeError(f"prefix must be a text, got {prefix!r}")
+        return self._ask("entries", [], entries_from_message, prefix=prefix)
+
+    def clear(self, prefix_or_collection: Any = None) -> None:
+        """Let go of what is kept.
+
+        Parameters
+        ----------
+        prefix_or_collection : str or dask collection, optional
+            Only layers whose name starts with it, or what belongs to it. Without it, everything.
+        """
+        what = prefix_or_collection
+        if what is None or isinstance(what, str):
+            return self._ask("clear", None, prefix=what)
+        if not dask.is_dask_collection(what):
+            raise TypeError(
+                f"prefix_or_collection must be a text or a dask collection, got {what!r}"
+            )
+        return self._ask("clear", None, names=list(names_of(what)))
+
+    def resize(self, limit: float | str) -> None:
+        """Change how much may be kept, for all clients of the scheduler.
+
+        Parameters
+        ----------
+        limit : int, float or str
+            As `cache_limit`.
+        """
+        return self._ask("resize", None, _nothing, limit=parse_limit(limit, "limit"))
+
+    def disabled(self) -> AbstractContextManager[None]:
+        """Neither read from nor add to the cache, inside ``with``: for this client and context."""
+        return self._session.disabled()
+
+
+def _nothing(answer: Any) -> None:
+    return None
+
+
+def names_of(collection: Any) -> set[Any]:
+    """Names of the layers that belong to a collection."""
+    graph = collection.__dask_graph__()
+    names = set(getattr(graph, "layers", ()))
+    return names | {key_name(k) for k in graph} | {
+        key_name(k) for k in flatten(collection.__dask_keys__())
+    }

@@ -1,0 +1,78 @@
+"""`CachingClient`: distributed's client with a cache."""
+
+from __future__ import annotations
+
+from functools import wraps
+from typing import Any
+
+import distributed
+
+from cachingclient.cache import Cache
+from cachingclient.config import parse_limit, read_settings
+from cachingclient.session import Session
+
+
+class CachingClient(distributed.Client):
+    """A `distributed.Client` that keeps results for the next question.
+
+    Parameters
+    ----------
+    *args, **kwargs
+        As for `distributed.Client`.
+    cache_limit : int, float or str, optional
+        How much the workers may keep: a share of the cluster's memory (0 < share <= 1),
+        bytes, or a text such as ``"2 GiB"``; 0 switches the cache off. By default
+        ``cachingclient.cache-limit`` of the configuration.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `cache_limit` or a setting makes no sense; nothing is connected to then.
+
+    Examples
+    --------
+    >>> from cachingclient import Client
+    >>> client = Client(processes=False, n_workers=1, dashboard_address=None)
+    >>> client.submit(sum, [1, 2], pure=True).result()
+    3
+    >>> client.close()
+    """
+
+    @wraps(distributed.Client.__init__)
+    def __init__(self, *args: Any, cache_limit: Any = None, **kwargs: Any) -> None:
+        settings = read_settings(cache_limit)
+        limit = None if cache_limit is None else parse_limit(cache_limit)
+        self._session = Session(self, settings, limit)
+        super().__init__(*args, **kwargs)
+
+    @property
+    def cache(self) -> Cache:
+        """What is kept: ``info()``, ``entries()``, ``clear()``, ``resize()``, ``disabled()``."""
+        return Cache(self._session)
+
+    async def _ensure_connected(self, *args: Any, **kwargs: Any) -> None:
+        await super()._ensure_connected(*args, **kwargs)
+        await self._session.connect()
+
+    def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+        plain = super()._graph_to_futures
+        return self._session.send_graph(plain, expr, keys, *args, **kwargs)
+
+    async def _cancel(
+        self, futures: Any, reason: str | None = None, msg: str | None = None, **kwargs: Any
+    ) -> None:
+        rest = self._session.cancel_alone(futures, reason, msg)
+        await super()._cancel(rest, reason=reason, msg=msg, **kwargs)
+
+    @wraps(distributed.Client.submit)
+    def submit(self, *args: Any, **kwargs: Any) -> Any:
+        with self._session.purity(kwargs):
+            return super().submit(*args, **kwargs)
+
+    @wraps(distributed.Client.map)
+    def map(self, *args: Any, **kwargs: Any) -> Any:
+        with self._session.purity(kwargs):
+            return super().map(*args, **kwargs)
+
+
+Client = CachingClient

@@ -1,0 +1,175 @@
+"""Barriers: layers whose keys the optimizer must not fuse away.
+
+Fusion hides what two computations share: of ``x.sum()`` and ``x.mean()`` the
+scheduler sees no common key. With a barrier the keys of ``x`` stay visible, at
+the price of one more task a chunk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Any
+
+from dask.blockwise import Blockwise
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph
+
+from cachingclient.admission import key_name
+from cachingclient.graph.layers import GraphFacts, LayerFacts
+from cachingclient.internals import Alias, GraphNode, Task, as_graph, cull
+
+
+def choose(
+    hlg: HighLevelGraph, facts: GraphFacts, alive: Iterable[str], affordable: float
+) -> list[str]:
+    """Layers whose keys should stay visible, nothing about them having been measured.
+
+    Only work of unknown cost (functions that users hand to collections) can be worth a
+    barrier, so only layers that do such work, or stand directly on one that does, get one.
+
+    Parameters
+    ----------
+    hlg : HighLevelGraph
+    facts : GraphFacts
+    alive : iterable of str
+        Layers of living collections.
+    affordable : float
+        How many more tasks may be made.
+    """
+    alive = set(alive)
+    wanted = {
+        n
+        for n, f in facts.layers.items()
+        if n not in facts.denied
+        and f.nkeys
+        and hlg.dependents.get(n)
+        and (f.wish is True or (n in alive and _unknown_work(n, hlg, facts.layers, alive)))
+        and not _feeds_getter(n, hlg, facts.layers)
+    }
+    last = [n for n in wanted if not _reaches(n, wanted, hlg.dependents)]
+    chosen = []
+    for name in sorted(last, key=lambda n: (facts.layers[n].nkeys, n)):
+        affordable -= facts.layers[name].nkeys or 0
+        if affordable < 0:
+            break
+        chosen.append(name)
+    return chosen
+
+
+def _unknown_work(
+    name: str, hlg: HighLevelGraph, layers: Mapping[str, LayerFacts], alive: set[str]
+) -> bool:
+    if layers[name].unknown:
+        return True
+    sources = list(hlg.dependencies[name])
+    while sources:
+        source = sources.pop()
+        if layers[source].unknown and source not in alive:
+            return True
+        # Layers that only hand on keys (arrays made of delayed values) do no work of their own.
+        if layers[source].alias:
+            sources.extend(hlg.dependencies[source])
+    return False
+
+
+def _feeds_getter(name: str, hlg: HighLevelGraph, layers: Mapping[str, LayerFacts]) -> bool:
+    """Slices are pushed into loads: a barrier between them would load whole chunks."""
+    return layers[name].getter and any(layers[d].getter for d in hlg.dependents[name])
+
+
+def _reaches(name: str, wanted: set[str], dependents: Mapping[str, set[str]]) -> bool:
+    """Whether a linear chain leads from a layer to another that is wanted."""
+    following = dependents.get(name) or ()
+    while len(following) == 1:
+        (name,) = following
+        if name in wanted:
+            return True
+        following = dependents.get(name) or ()
+    return False
+
+
+class BarrierOptimizer:
+    """A collection's own optimizer, with the keys of some layers protected.
+
+    Parameters
+    ----------
+    inner : callable
+        ``optimize(graph, keys)`` of the collection.
+    barriers : sequence of str
+        Names of layers.
+    """
+
+    def __init__(self, inner: Callable[..., Any], barriers: Iterable[str]) -> None:
+        self.inner = inner
+        self.barriers = tuple(barriers)
+
+    def __call__(self, graph: Any, keys: Iterable[Hashable], **kwargs: Any) -> Any:
+        true = list(flatten(keys))
+        protected = list(self._protected(graph))
+        optimized = self.inner(graph, true + protected, **kwargs)
+        if isinstance(optimized, HighLevelGraph):
+            return optimized.cull(set(true))
+        tasks = cull(as_graph(optimized), true)
+        tasks = collapse_aliases(tasks, {*true, *protected})
+        if "bag" in getattr(self.inner, "__module__", ""):
+            _reify(tasks, protected)
+        return tasks
+
+    def _protected(self, graph: HighLevelGraph) -> Iterable[Hashable]:
+        for name in self.barriers:
+            layer = graph.layers.get(name)
+            if layer is not None:
+                keys = layer.get_output_keys()
+                yield from keys if isinstance(layer, Blockwise) else _named(keys, name)
+
+
+def _named(keys: Iterable[Hashable], name: str) -> Iterable[Hashable]:
+    return (k for k in keys if key_name(k) == name)
+
+
+def collapse_aliases(
+    tasks: dict[Hashable, GraphNode], protected: set[Hashable]
+) -> dict[Hashable, GraphNode]:
+    """Give fused tasks the keys that only refer to them.
+
+    Linear fusion renames what it fuses and leaves an alias under the old key,
+    whose task would look as if it had cost nothing.
+
+    Parameters
+    ----------
+    tasks : dict
+        {key: task}
+    protected : set
+        Keys that must keep their tasks.
+    """
+    renamed = {
+        key: task.target
+        for key, task in tasks.items()
+        if type(task) is Alias
+        and key in protected
+        and task.target in tasks
+        and task.target not in protected
+    }
+    if not renamed:
+        return tasks
+    users: dict[Hashable, int] = dict.fromkeys(renamed.values(), 0)
+    for task in tasks.values():
+        for dependency in task.dependencies:
+            if dependency in users:
+                users[dependency] += 1
+    out = dict(tasks)
+    for key, target in renamed.items():
+        if users[target] == 1 and type(tasks[target]) is not Alias:
+            out[key] = tasks[target].substitute({}, key=key)
+            del out[target]
+    return out
+
+
+def _reify(tasks: dict[Hashable, GraphNode], keys: Iterable[Hashable]) -> None:
+    """Partitions of bags may be iterators, which only one reader can read."""
+    from dask.bag.core import reify
+
+    for key in keys:
+        task = tasks.get(key)
+        if task is not None and type(task) is not Alias:
+            tasks[key] = Task(key, reify, task)

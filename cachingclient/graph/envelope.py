@@ -1,0 +1,125 @@
+"""What is sent in place of a graph: opened by the scheduler, which knows what is kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachingclient import admission
+from cachingclient.graph.pruning import prune_layers, prune_tasks
+from cachingclient.internals import Expr, GraphNode, as_graph
+from cachingclient.registry import PLUGINS
+
+logger = logging.getLogger("distributed.scheduler.cachingclient")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a client says of one submission."""
+
+    #: id of the scheduler
+    scheduler: str
+    #: id of the client
+    client: str
+    #: keys that were asked for
+    outputs: tuple[Hashable, ...]
+    #: {name that may not be kept, nor be answered from what is kept: reason}
+    denied: Mapping[Any, str] = field(default_factory=dict)
+    #: names to keep although they are not known to be pure
+    lifted: frozenset[Any] = frozenset()
+    #: whether all names are lifted
+    lift_all: bool = False
+    #: whether to read from the cache and add to it at all
+    use: bool = True
+    #: {name: whether a living collection needs it}, as far as known
+    alive: Mapping[str, bool] = field(default_factory=dict)
+
+
+class _All:
+    """Contains everything."""
+
+    def __contains__(self, item: object) -> bool:
+        return True
+
+
+class Envelope:
+    """An expression, and what the client says of it.
+
+    The scheduler asks it for its graph as it would ask an expression. Anything that goes
+    wrong here ends in the graph that a plain client would have sent.
+
+    Parameters
+    ----------
+    expr : Expr or None
+        None where the client knows that the outputs are kept.
+    request : Request
+    """
+
+    def __init__(self, expr: Expr | None, request: Request) -> None:
+        self.expr = expr
+        self.request = request
+        self.submission: Any = None
+        self._empty = expr is None
+
+    def __reduce__(self) -> Any:
+        return open_envelope, (self.expr, self.request)
+
+    def __dask_graph__(self) -> Mapping[Hashable, Any]:
+        if self.expr is None or (self.submission is not None and self.submission.complete):
+            self._empty = True
+            return {}
+        if self.submission is None:
+            return self.expr.__dask_graph__()
+        try:
+            return self._pruned(self.submission)
+        except Exception:
+            logger.exception("The plain graph is submitted: it could not be pruned")
+            return self.expr.__dask_graph__()
+
+    def __dask_annotations__(self) -> Mapping[str, Mapping[Hashable, Any]]:
+        return {} if self._empty or self.expr is None else self.expr.__dask_annotations__()
+
+    def _pruned(self, submission: Any) -> dict[Hashable, GraphNode]:
+        request = self.request
+        kept = submission.kept if request.use else {}
+        dropped = 0
+        if kept and self.expr is not None:
+            outputs = {admission.key_name(k) for k in request.outputs}
+            self.expr, dropped = prune_layers(
+                self.expr,
+                lambda name: 0 if name in request.denied else submission.number_kept(name),
+                outputs,
+            )
+        graph = as_graph(self.expr.__dask_graph__())
+        verdict = admission.judge(
+            graph,
+            trusted=submission.trusted,
+            denied=request.denied,
+            lifted=_All() if request.lift_all else request.lifted,
+        )
+        denied = verdict.denied
+
+        def is_kept(key: Hashable) -> bool:
+            return key in kept and admission.key_name(key) not in denied
+
+        tasks, used = prune_tasks(graph, request.outputs, is_kept)
+        total = len(graph) + dropped
+        submission.planned(verdict, used, total=total, skipped=total - len(tasks))
+        return tasks
+
+
+def open_envelope(expr: Expr | None, request: Request) -> Envelope:
+    """Open an envelope: runs on the scheduler's event loop, before anything can change.
+
+    Parameters
+    ----------
+    expr : Expr or None
+    request : Request
+    """
+    envelope = Envelope(expr, request)
+    plugin = PLUGINS.get(request.scheduler)
+    if plugin is not None:
+        envelope.submission = plugin.open_submission(request)
+    return envelope

@@ -1,0 +1,116 @@
+"""How a client sends one computation."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Hashable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from dask.highlevelgraph import HighLevelGraph
+
+from cachingclient import admission
+from cachingclient.config import Settings
+from cachingclient.graph import barriers, finalize, liveness
+from cachingclient.graph.layers import GraphFacts, graph_facts
+from cachingclient.internals import (
+    Expr,
+    HLGExpr,
+    HLGExprSequence,
+    HLGFinalizeCompute,
+    rebuilt,
+    same_token,
+)
+
+
+@dataclass
+class Plan:
+    """A computation, rewritten."""
+
+    expr: Expr
+    #: {key that the user asked for: key that is sent}
+    renamed: dict[Hashable, Hashable]
+    #: {name that may not be kept: reason}
+    denied: dict[Any, str]
+    #: names that the user wants kept
+    lifted: set[Any]
+    #: {name of a layer: whether a living collection needs it}
+    alive: dict[str, bool]
+
+
+def graphs_of(expr: Expr) -> Iterator[tuple[HLGExpr, HighLevelGraph]]:
+    """HighLevelGraphs of an expression, without the tasks that put results together."""
+    if isinstance(expr, HLGExprSequence):
+        for part in expr.operands:
+            yield from graphs_of(part)
+    elif isinstance(expr, HLGFinalizeCompute):
+        yield expr, expr.operand("dsk").hlg
+    elif isinstance(expr, HLGExpr):
+        yield expr, expr.hlg
+
+
+def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any) -> Plan:
+    """Rewrite a computation, so that what it shares with others is visible.
+
+    Parameters
+    ----------
+    expr : Expr
+        As it arrives at the client.
+    settings : Settings
+    trusted : container of str
+        Names outside its graph that may be depended on.
+    said
+        How to compute it: workers, resources, retries and the like.
+    """
+    graphs = list(graphs_of(expr))
+    facts = [graph_facts(hlg, trusted) for _, hlg in graphs]
+    denied: dict[Any, str] = {}
+    lifted: set[Any] = set()
+    for of_graph in facts:
+        denied.update(of_graph.denied)
+        lifted |= of_graph.lifted
+    alive, chosen = _barriers(graphs, facts, settings)
+    new, renamed = finalize.rename(expr, lambda name: name not in denied, said)
+    _deny_random_names(facts, renamed, denied)
+    if any(chosen):
+        new = _protect(new, {name for names in chosen for name in names})
+    return Plan(new, renamed, denied, lifted, alive)
+
+
+def _barriers(
+    graphs: list[tuple[HLGExpr, HighLevelGraph]], facts: list[GraphFacts], settings: Settings
+) -> tuple[dict[str, bool], list[list[str]]]:
+    alive: dict[str, bool] = {}
+    chosen = []
+    if liveness.KNOWN:
+        affordable = settings.first_sight_overhead / max(settings.task_overhead, 1e-6)
+        for (_, hlg), of_graph in zip(graphs, facts):
+            living = liveness.alive(hlg.layers, hlg.dependents)
+            alive.update((n, n in living) for n in hlg.layers if hlg.dependents.get(n))
+            if settings.barriers:
+                chosen.append(barriers.choose(hlg, of_graph, living, affordable))
+    return alive, chosen
+
+
+def _deny_random_names(
+    facts: list[GraphFacts], renamed: dict[Hashable, Hashable], denied: dict[Any, str]
+) -> None:
+    """Names that plain dask gave to final results look like tokens, and never come back."""
+    for of_graph in facts:
+        for name in of_graph.layers:
+            if str(name).startswith(finalize.PREFIX) and name not in renamed:
+                denied.setdefault(name, admission.NO_TOKEN)
+
+
+def _protect(expr: Expr, names: set[str]) -> Expr:
+    """Put barriers into the optimizers of an expression."""
+    if isinstance(expr, HLGExprSequence):
+        return rebuilt(expr, [_protect(part, names) for part in expr.operands])
+    if not isinstance(expr, HLGExpr) or expr.low_level_optimizer is None:
+        return expr
+    ((_, hlg),) = graphs_of(expr)
+    here = sorted(names.intersection(hlg.layers))
+    if not here:
+        return expr
+    operands = list(expr.operands)
+    operands[1] = barriers.BarrierOptimizer(expr.low_level_optimizer, here)
+    return rebuilt(expr, operands, same_token(expr))

@@ -1,0 +1,82 @@
+"""What a person is told of the cache."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+
+class CacheInfo(NamedTuple):
+    """Counters of a cache since it was made; ``after - before`` works field by field.
+
+    The first four fields are those of :func:`functools.lru_cache`.
+
+    Examples
+    --------
+    >>> after = CacheInfo(hits=5, misses=8, maxsize=1000, currsize=300)
+    >>> before = CacheInfo(hits=3, misses=8, maxsize=1000, currsize=100)
+    >>> (after - before).hits
+    2
+    """
+
+    #: kept keys that a submission used in place of computing them
+    hits: int = 0
+    #: keys that ran and were allowed to be kept
+    misses: int = 0
+    #: bytes that may be kept
+    maxsize: int = 0
+    #: bytes kept now
+    currsize: int = 0
+    #: keys kept now
+    keys: int = 0
+    #: tasks of submitted graphs that did not run
+    skipped: int = 0
+    #: seconds of task time that hits avoided
+    saved: float = 0.0
+    #: seconds of task time spent on keys that had been computed before
+    recomputed: float = 0.0
+    #: kept keys that had to make room for others
+    evictions: int = 0
+
+    def __sub__(self, other: CacheInfo) -> CacheInfo:
+        if not isinstance(other, CacheInfo):
+            return NotImplemented
+        return CacheInfo(*(a - b for a, b in zip(self, other)))
+
+
+class Entry(NamedTuple):
+    """What is kept of one layer.
+
+    Examples
+    --------
+    >>> Entry("slow-0123", keys=2, total=4, nbytes=10, seconds=1.5, hits=3).keys
+    2
+    """
+
+    #: name of the layer
+    name: str
+    #: keys kept now
+    keys: int = 0
+    #: keys that the layer has, as far as the scheduler has seen them
+    total: int = 0
+    #: bytes kept now
+    nbytes: int = 0
+    #: seconds of task time that the kept keys had cost
+    seconds: float = 0.0
+    #: how often a kept key was used in place of computing it
+    hits: int = 0
+    #: mean score of the kept keys; the lowest is evicted first
+    score: float = 0.0
+    #: whether a collection that needs it was alive at its last submission; None if unknown
+    alive: bool | None = None
+    #: addresses of the workers that keep something of it
+    workers: tuple[str, ...] = ()
+
+
+def from_message(message: dict[str, Any]) -> CacheInfo:
+    """Make a CacheInfo of what the scheduler sent."""
+    return CacheInfo(**message)
+
+
+def entries_from_message(message: list[dict[str, Any]]) -> list[Entry]:
+    """Make entries of what the scheduler sent."""
+    return [Entry(**{**m, "workers": tuple(m["workers"])}) for m in message]

@@ -1,0 +1,124 @@
+"""Every private part of dask and distributed that is touched, with the reason.
+
+Nothing else in this package imports or calls a private name of theirs, and
+``tests/test_internals.py`` fails when one of these changes.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from typing import Any
+
+# Kinds of expressions that reach a client: each is rewritten in a way of its own.
+from dask._expr import Expr as Expr
+from dask._expr import HLGExpr as HLGExpr
+from dask._expr import HLGFinalizeCompute as HLGFinalizeCompute
+from dask._expr import LLGExpr as LLGExpr
+from dask._expr import _HLGExprSequence as HLGExprSequence
+
+# Tasks: references to other tasks are found, and keys renamed, in them.
+from dask._task_spec import Alias as Alias
+from dask._task_spec import GraphNode as GraphNode
+from dask._task_spec import List as TaskList
+from dask._task_spec import Task as Task
+from dask._task_spec import TaskRef as TaskRef
+
+# Optimizers return graphs with legacy tasks, whose dependencies only this finds.
+from dask._task_spec import convert_legacy_graph as convert_legacy_graph
+from dask._task_spec import cull as cull
+from distributed import Client, Future, Scheduler
+from distributed.client import FutureState
+from distributed.scheduler import ClientState, TaskState
+
+# -- expressions ----------------------------------------------------------------
+
+
+def expr_name(expr: Expr) -> str:
+    """Name of an expression: its keys start with it, and no public attribute tells it."""
+    return expr._name
+
+
+def rebuilt(expr: Expr, operands: list[Any], token: str | None = None) -> Expr:
+    """The same expression with other operands: a graph is no value that can be tokenized."""
+    return type(expr)(*operands, _determ_token=token or uuid.uuid4().hex)
+
+
+def same_token(expr: Expr) -> str:
+    """The token that names an expression: a rewritten one must keep its keys."""
+    return expr.deterministic_token
+
+
+# -- client ---------------------------------------------------------------------
+
+#: The one method that all graphs go through (same signature in 2025.4 and 2026.8).
+GRAPH_METHOD = "_graph_to_futures"
+#: Called at each connect and reconnect, when the scheduler can be spoken to.
+CONNECT_METHOD = "_ensure_connected"
+#: Does what `Client.cancel` says, in sync and async clients alike.
+CANCEL_METHOD = "_cancel"
+
+
+def stream_handlers(client: Client) -> dict[str, Callable[..., Any]]:
+    """Handlers for messages of the scheduler: a plain client has no public way to add one."""
+    return client._stream_handlers
+
+
+def send(client: Client, message: dict[str, Any]) -> None:
+    """Send on the stream that graphs are sent on, so that the order is kept."""
+    client._send_to_scheduler(message)
+
+
+def cancel_one(future: Future, reason: str | None, msg: str | None) -> None:
+    """Cancel one future and leave others of the same key alone: their state is shared."""
+    future._state = FutureState(future.key)
+    future._state.cancel(reason=reason, msg=msg)
+
+
+def live_references(client: Client, key: Hashable) -> int:
+    """How many futures of a key are alive."""
+    return client.refcount.get(key, 0)
+
+
+# -- scheduler ------------------------------------------------------------------
+
+
+def pseudo_client(scheduler: Scheduler, name: str) -> ClientState:
+    """A client that is nobody: what it wants stays in memory; made once, restarts keep it."""
+    if name not in scheduler.clients:
+        scheduler.clients[name] = ClientState(name)
+    return scheduler.clients[name]
+
+
+def want(client: ClientState, ts: TaskState) -> None:
+    """Pin a key without a transition, which is not allowed inside one."""
+    if ts.who_wants is None:
+        ts.who_wants = set()
+    ts.who_wants.add(client)
+    client.wants_what.add(ts)
+
+
+def unwant(client: ClientState, ts: TaskState) -> None:
+    """Unpin a key without a transition: right where the scheduler is about to make one."""
+    client.wants_what.discard(ts)
+    if ts.who_wants:
+        ts.who_wants.discard(client)
+
+
+def only_wanted_by(client: ClientState, ts: TaskState) -> bool:
+    """Whether nobody else has any use for a key."""
+    return not ts.waiters and ts.who_wants == {client}
+
+
+# -- layers ---------------------------------------------------------------------
+
+
+def blockwise_parts(layer: Any) -> tuple[Task, Iterator[Any]]:
+    """Task of a Blockwise layer, and the arguments that are no layers of their own."""
+    literals = (a for a, index in layer.indices if index is None)
+    return layer.task, literals
+
+
+def as_graph(graph: Mapping[Hashable, Any]) -> dict[Hashable, GraphNode]:
+    """A low-level graph in which every task knows what it depends on."""
+    return convert_legacy_graph(graph)

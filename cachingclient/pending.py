@@ -1,0 +1,110 @@
+"""Computations on their way, kept until they are in memory once: a kept result may be lost meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable
+from typing import Any
+
+#: What the scheduler says when a graph refers to a key that is gone.
+LOST = "lost dependencies"
+
+
+class Job:
+    """One computation, and the ways in which it can be sent.
+
+    Parameters
+    ----------
+    keys : iterable
+        Keys that are sent for.
+    ways : iterable of callable
+        ``way(keys)`` sends the computation; each needs less of the cache than the one
+        before, the last nothing.
+    """
+
+    def __init__(
+        self, keys: Iterable[Hashable], ways: Iterable[Callable[[list[Hashable]], Any]]
+    ) -> None:
+        self.keys = list(keys)
+        self.ways = list(ways)
+
+    def send(self, keys: list[Hashable]) -> Any:
+        """Send it in the next way."""
+        return self.ways.pop(0)(keys)
+
+
+class PendingJobs:
+    """Jobs by the keys that are not in memory yet.
+
+    Examples
+    --------
+    >>> jobs = PendingJobs()
+    >>> jobs.send(Job(["x"], [lambda keys: "pruned", lambda keys: "plain"]))
+    'pruned'
+    >>> jobs.lost(["x", "y"], LOST, is_wanted=lambda key: True)
+    ['y']
+    >>> jobs.done("x"), jobs.lost(["x"], LOST, is_wanted=lambda key: True)
+    (None, ['x'])
+    """
+
+    def __init__(self) -> None:
+        self._jobs: dict[Hashable, Job] = {}
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def send(self, job: Job) -> Any:
+        """Send a job for the first time."""
+        if len(job.ways) > 1:
+            # before it is sent: the answer comes in another thread
+            self._jobs.update(dict.fromkeys(job.keys, job))
+        try:
+            return job.send(job.keys)
+        except BaseException:
+            for key in job.keys:
+                self._jobs.pop(key, None)
+            raise
+
+    def done(self, key: Hashable) -> None:
+        """A key is in memory, or has failed: from now on it is as with a plain client."""
+        self._jobs.pop(key, None)
+
+    def lost(
+        self,
+        keys: Collection[Hashable],
+        reason: str | None,
+        is_wanted: Callable[[Hashable], bool],
+    ) -> list[Hashable]:
+        """Send again what was cancelled because something kept was lost.
+
+        Parameters
+        ----------
+        keys : collection
+            Cancelled keys.
+        reason : str
+            As the scheduler gives it.
+        is_wanted : callable
+            Whether somebody still has a future of a key.
+
+        Returns
+        -------
+        list
+            Keys that are cancelled indeed.
+        """
+        again: dict[int, tuple[Job, list[Hashable]]] = {}
+        cancelled = []
+        for key in keys:
+            job = self._jobs.get(key) if reason == LOST else None
+            if job is None or not job.ways:
+                self._jobs.pop(key, None)
+                cancelled.append(key)
+            elif is_wanted(key):
+                again.setdefault(id(job), (job, []))[1].append(key)
+            else:
+                self._jobs.pop(key, None)
+        for job, wanted in again.values():
+            job.send(wanted)
+        return cancelled
+
+    def clear(self) -> None:
+        """Forget all."""
+        self._jobs.clear()

@@ -1,0 +1,1 @@
+"""What runs on the scheduler: imports only the standard library, dask, distributed and pure modules."""

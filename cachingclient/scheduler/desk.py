@@ -1,0 +1,137 @@
+"""Answers clients: who asked for caching, what is kept, what should go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from cachingclient.scheduler.holding import PSEUDO_CLIENT
+
+if TYPE_CHECKING:
+    from cachingclient.scheduler.plugin import CachePlugin
+
+#: Name of the handler for questions, of the plugin, and of the pseudo-client.
+NAME = PSEUDO_CLIENT
+#: Name of the stream handler for what is said ahead of a graph.
+PERMIT = "cachingclient-permit"
+
+
+class Desk:
+    """Handlers of one scheduler.
+
+    Parameters
+    ----------
+    plugin : CachePlugin
+    """
+
+    def __init__(self, plugin: CachePlugin) -> None:
+        self.plugin = plugin
+        #: ids of the clients that asked for caching
+        self.clients: set[str] = set()
+        self._expiry: asyncio.TimerHandle | None = None
+        scheduler = plugin.scheduler
+        scheduler.handlers[NAME] = self.answer
+        scheduler.stream_handlers[PERMIT] = plugin.permit
+
+    async def answer(self, method: str, **kwargs: Any) -> Any:
+        """Answer a question of a client."""
+        return _METHODS[method](self, **kwargs)
+
+    def hello(self, client: str, limit: float | None = None) -> dict[str, Any]:
+        """A client asks for caching."""
+        self.clients.add(client)
+        self._stop_expiry()
+        plugin = self.plugin
+        return {
+            "scheduler": plugin.scheduler.id,
+            "plugin": plugin.id,
+            "limit": plugin.limit,
+            "off": plugin.off,
+        }
+
+    def goodbye(self, client: str, take_down: bool = False) -> None:
+        """A client wants no more caching; the one that installed the plugin takes it away."""
+        self.client_gone(client)
+        if take_down and not self.clients:
+            self.plugin.leave()
+
+    def client_gone(self, client: str) -> None:
+        """What is kept outlives its client, for a restarted one to find, but not for ever."""
+        if client in self.clients:
+            self.clients.discard(client)
+            if not self.clients:
+                self._expiry = asyncio.get_running_loop().call_later(
+                    self.plugin.settings["idle_time"], self.plugin.clear
+                )
+
+    def info(self) -> dict[str, Any]:
+        """Counters, by the names of CacheInfo."""
+        ledger = self.plugin.ledger
+        return {
+            "hits": ledger.hits,
+            "misses": ledger.misses,
+            "maxsize": ledger.limit,
+            "currsize": ledger.currsize,
+            "keys": len(ledger.kept),
+            "skipped": ledger.skipped,
+            "saved": ledger.saved,
+            "recomputed": ledger.recomputed,
+            "evictions": ledger.evictions,
+        }
+
+    def entries(self, prefix: str | None = None) -> list[dict[str, Any]]:
+        """What is kept, a layer each, most valuable first."""
+        names = self.plugin.ledger.names
+        found = [self._entry(n) for n in names if prefix is None or n.startswith(prefix)]
+        return sorted(found, key=lambda entry: entry["score"], reverse=True)
+
+    def _entry(self, name: str) -> dict[str, Any]:
+        plugin, ledger = self.plugin, self.plugin.ledger
+        keys = ledger.names[name]
+        kept = [ledger.kept[k] for k in keys]
+        states = [plugin.scheduler.tasks[k] for k in keys if k in plugin.scheduler.tasks]
+        total = max((len(ts.group) for ts in states), default=0)
+        return {
+            "name": name,
+            "keys": len(keys),
+            "total": max(total, len(keys)),
+            "nbytes": sum(k.nbytes for k in kept),
+            "seconds": sum(k.paid for k in kept),
+            "hits": sum(k.hits for k in kept),
+            "score": sum(ledger.policy.score(k) for k in keys) / len(keys),
+            "alive": plugin.alive.get(name),
+            "workers": sorted({ws.address for ts in states for ws in ts.who_has or ()}),
+        }
+
+    def clear(self, prefix: str | None = None, names: Iterable[Any] | None = None) -> None:
+        """Let go of everything, of a key prefix, or of some layers."""
+        ledger = self.plugin.ledger
+        self.plugin.let_go(ledger.of_names(names) if names is not None else ledger.matching(prefix))
+
+    def resize(self, limit: float) -> int:
+        """Change the limit; returns it in bytes."""
+        self.plugin.resize(limit)
+        return self.plugin.ledger.limit
+
+    def _stop_expiry(self) -> None:
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+
+    def close(self) -> None:
+        """Take the handlers away."""
+        self._stop_expiry()
+        scheduler = self.plugin.scheduler
+        scheduler.handlers.pop(NAME, None)
+        scheduler.stream_handlers.pop(PERMIT, None)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {
+    "hello": Desk.hello,
+    "goodbye": Desk.goodbye,
+    "info": Desk.info,
+    "entries": Desk.entries,
+    "clear": Desk.clear,
+    "resize": Desk.resize,
+}

@@ -1,0 +1,87 @@
+"""Pinning keys for the cache, and letting them go between two stimuli."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Hashable, Iterable
+from typing import TYPE_CHECKING
+
+from cachingclient import internals
+
+if TYPE_CHECKING:
+    from distributed import Scheduler
+    from distributed.scheduler import TaskState
+
+#: The client that wants what is kept.
+PSEUDO_CLIENT = "cachingclient"
+
+
+def stimulus() -> str:
+    """Id of a change that the cache makes."""
+    return f"cachingclient-{time.time()}"
+
+
+class Holder:
+    """Wants keys on behalf of the cache.
+
+    Parameters
+    ----------
+    scheduler : Scheduler
+    failed : callable
+        Told of an exception in deferred work.
+    """
+
+    def __init__(self, scheduler: Scheduler, failed: Callable[[Exception], None]) -> None:
+        self.scheduler = scheduler
+        self.client = internals.pseudo_client(scheduler, PSEUDO_CLIENT)
+        self._failed = failed
+        self._leaving: set[Hashable] = set()
+        self._handle: asyncio.Handle | None = None
+
+    def keep(self, ts: TaskState) -> None:
+        """Pin a key that has just come into memory."""
+        internals.want(self.client, ts)
+
+    def let_go_silently(self, ts: TaskState) -> None:
+        """Unpin a key whose next transition is under way."""
+        internals.unwant(self.client, ts)
+        self._leaving.discard(ts.key)
+
+    def only_ours(self, ts: TaskState) -> bool:
+        """Whether a key is in memory for the cache's sake alone."""
+        return ts.state == "memory" and internals.only_wanted_by(self.client, ts)
+
+    def let_go_soon(self, keys: Iterable[Hashable]) -> None:
+        """Unpin keys as soon as no transition is under way."""
+        self._leaving.update(keys)
+        if self._leaving and self._handle is None:
+            self._handle = asyncio.get_running_loop().call_soon(self._work)
+
+    def _work(self) -> None:
+        self._handle = None
+        keys, self._leaving = self._leaving, set()
+        try:
+            self.let_go(keys)
+        except Exception as e:
+            self._failed(e)
+
+    def let_go(self, keys: Iterable[Hashable]) -> None:
+        """Unpin keys now: not inside a transition."""
+        keys = [k for k in keys if k in self.scheduler.tasks]
+        if keys and self.scheduler.clients.get(PSEUDO_CLIENT) is self.client:
+            self.scheduler.client_releases_keys(keys, PSEUDO_CLIENT, stimulus_id=stimulus())
+
+    def let_all_go(self) -> None:
+        """Unpin everything now."""
+        self._leaving.clear()
+        self.let_go([ts.key for ts in self.client.wants_what])
+
+    def close(self) -> None:
+        """Unpin everything and remove the pseudo-client."""
+        self.let_all_go()
+        if self._handle is not None:
+            self._handle.cancel()
+            self._handle = None
+        if self.scheduler.clients.get(PSEUDO_CLIENT) is self.client:
+            del self.scheduler.clients[PSEUDO_CLIENT]

@@ -1,0 +1,92 @@
+"""Workers that leave: nothing is computed, copied or warned of for the cache's sake."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+from cachingclient.scheduler.holding import Holder, stimulus
+
+if TYPE_CHECKING:
+    from distributed.scheduler import TaskState
+
+_LEAVING = ("closing_gracefully", "closing", "closed")
+
+
+class Losses:
+    """Watches the events that the scheduler logs *before* it acts on them.
+
+    Parameters
+    ----------
+    holder : Holder
+    forget : callable
+        Takes a key off the books.
+    is_kept : callable
+        Whether a key is on the books.
+    """
+
+    def __init__(
+        self,
+        holder: Holder,
+        forget: Callable[[Hashable], None],
+        is_kept: Callable[[Hashable], bool],
+    ) -> None:
+        self.holder = holder
+        self.scheduler = holder.scheduler
+        self._forget = forget
+        self._is_kept = is_kept
+        self._orphans: list[TaskState] = []
+
+    def event(self, topic: str, message: dict[str, Any]) -> None:
+        """Take in an event."""
+        action = message.get("action")
+        if action == "remove-worker" and topic == "all":
+            self._worker_is_lost(message)
+        elif action == "worker-status-change" and message.get("status") in _LEAVING:
+            self._worker_leaves(topic, message.get("stimulus_id"))
+
+    def _drop(self, ts: TaskState) -> None:
+        self.holder.let_go_silently(ts)
+        self._forget(ts.key)
+
+    def _worker_is_lost(self, message: dict[str, Any]) -> None:
+        """The scheduler is about to compute again what somebody wants: not for us."""
+        for key in (*message.get("lost-computed-tasks", ()), *message.get("lost-scattered-tasks", ())):
+            ts = self.scheduler.tasks.get(key)
+            if ts is not None and self._is_kept(key):
+                self._drop(ts)
+                self._orphans.append(ts)
+
+    def _worker_leaves(self, address: str, stimulus_id: str | None) -> None:
+        """Its data is about to be copied elsewhere: not what is only cached, and only there."""
+        ws = self.scheduler.workers.get(address)
+        if ws is None:
+            return
+        last = not self.scheduler.running - {ws}
+        gone: dict[Hashable, Any] = {}
+        for ts in list(ws.has_what):
+            if self._is_kept(ts.key) and self.holder.only_ours(ts):
+                if last or all(w.status.name in _LEAVING for w in ts.who_has or ()):
+                    self._drop(ts)
+                    gone[ts.key] = "released" if ts.dependents else "forgotten"
+        if gone:
+            self.scheduler.transitions(gone, stimulus_id or stimulus())
+        if last:
+            keys = [ts.key for ts in self.holder.client.wants_what]
+            for key in keys:
+                self._forget(key)
+            self.holder.let_go(keys)
+
+    def worker_removed(self, stimulus_id: str) -> None:
+        """What was lost, and nobody needs, is forgotten, as it is where nothing was kept."""
+        orphans, self._orphans = self._orphans, []
+        tasks = self.scheduler.tasks
+        gone: dict[Hashable, Any] = {
+            ts.key: "forgotten"
+            for ts in orphans
+            if tasks.get(ts.key) is ts
+            and ts.state == "released"
+            and not (ts.who_wants or ts.waiters or ts.dependents)
+        }
+        if gone:
+            self.scheduler.transitions(gone, stimulus_id)

@@ -1,0 +1,101 @@
+"""Submissions on their way: what they use may not be evicted until it is in use."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Container, Hashable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cachingclient.admission import Verdict
+    from cachingclient.graph.envelope import Request
+
+
+class Submission:
+    """One graph, from the moment its envelope is opened until the scheduler knows its tasks.
+
+    Parameters
+    ----------
+    request : Request
+    kept : mapping
+        What is kept: read from another thread, never changed there.
+    number_kept : callable
+        How many keys of a layer are kept.
+    trusted : container
+        Names that may be depended on.
+    complete : bool
+        Whether all that was asked for is kept.
+    withdraw : callable
+        Lets go of names, on the event loop, and returns when that is done.
+    deadline : float
+        In seconds of `time.monotonic`.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        kept: Mapping[Hashable, Any],
+        number_kept: Callable[[str], int],
+        trusted: Container[Any],
+        complete: bool,
+        withdraw: Callable[[Collection[Any]], None],
+        deadline: float,
+    ) -> None:
+        self.request = request
+        self.kept = kept
+        self.number_kept = number_kept
+        self.trusted = trusted
+        self.complete = complete
+        self.deadline = deadline
+        self._withdraw = withdraw
+        self.outputs = set(request.outputs)
+        self.verdict: Verdict | None = None
+        self.used: list[Hashable] = list(request.outputs) if complete else []
+        self.total = self.skipped = 0
+
+    def planned(
+        self, verdict: Verdict, used: list[Hashable], total: int, skipped: int
+    ) -> None:
+        """Note what the graph came to; runs in the thread that made it."""
+        self.verdict, self.used, self.total, self.skipped = verdict, used, total, skipped
+        refused = verdict.denied if self.request.use else verdict.denied.keys() | verdict.allowed
+        if any(self.number_kept(name) for name in refused):
+            self._withdraw(list(refused))
+
+
+class Submissions:
+    """All submissions on their way.
+
+    Parameters
+    ----------
+    lease_time : float
+        Seconds after which one that never arrived is given up.
+    """
+
+    def __init__(self, lease_time: float) -> None:
+        self.lease_time = lease_time
+        self._open: list[Submission] = []
+
+    def add(self, submission: Submission) -> None:
+        """Note one that is on its way."""
+        self._open.append(submission)
+
+    def deadline(self) -> float:
+        """When one that starts now is given up."""
+        return time.monotonic() + self.lease_time
+
+    def any(self) -> bool:
+        """Whether nothing may be evicted now."""
+        if not self._open:
+            return False
+        now = time.monotonic()
+        self._open = [s for s in self._open if s.deadline > now]
+        return bool(self._open)
+
+    def arrived(self, client: str, keys: set[Hashable]) -> Submission | None:
+        """The submission whose tasks the scheduler has just made."""
+        for submission in self._open:
+            if submission.request.client == client and submission.outputs == keys:
+                self._open.remove(submission)
+                return submission
+        return None

@@ -1,0 +1,377 @@
+"""The client's part of the cache, for one client, whoever made it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Container, Hashable, Iterator
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any
+
+import dask
+from distributed import Future
+from distributed.client import futures_of
+from distributed.protocol.pickle import dumps
+
+from cachingclient import admission, internals
+from cachingclient.config import Settings
+from cachingclient.graph.envelope import Envelope, Request
+from cachingclient.graph.plan import Plan, make_plan
+from cachingclient.pending import Job, PendingJobs
+from cachingclient.recent import RecentKeys
+from cachingclient.scheduler.desk import NAME, PERMIT
+from cachingclient.scheduler.plugin import MANY_OUTPUTS, CachePlugin
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+logger = logging.getLogger("distributed.client.cachingclient")
+
+#: Names that a client remembers as pure, and results that it remembers as shared.
+REMEMBERED = 100_000
+
+#: What was said of the purity of what is submitted now: None where nothing needs to be said.
+_said_pure: ContextVar[bool | None] = ContextVar("cachingclient-said-pure", default=None)
+#: Sessions that are switched off in this context.
+_disabled: ContextVar[frozenset[int]] = ContextVar("cachingclient-disabled", default=frozenset())
+
+#: Messages of the scheduler that a session listens to beside the client.
+_WATCHED = ("key-in-memory", "task-erred", "cancelled-keys", "restart")
+
+
+class Session:
+    """Caching for one client.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    settings : Settings
+    limit : float, optional
+        The limit, if it was given explicitly.
+    """
+
+    #: names whose futures may be depended on, the least recent first
+    trusted: OrderedDict[Any, None]
+    #: final keys that plain dask would have given a name of their own each time
+    finals: OrderedDict[Hashable, None]
+
+    def __init__(self, client: Client, settings: Settings, limit: float | None = None) -> None:
+        self.client = client
+        self.settings = settings
+        self.limit = limit
+        self.recent = RecentKeys(settings.recent_keys)
+        self.pending = PendingJobs()
+        self.trusted = OrderedDict()
+        self.finals = OrderedDict()
+        #: id of the scheduler, while it keeps results for this client
+        self.scheduler_id: str | None = None
+        #: whether this session brought the plugin
+        self.installed = False
+        self._comm: Any = None
+        self._warned: set[str] = set()
+        self._handlers: dict[str, Callable[..., Any]] = {}
+
+    # -- connecting ------------------------------------------------------------
+
+    async def connect(self) -> None:
+        """Ask the scheduler for caching, after each connect and reconnect."""
+        comm = self.client.scheduler_comm
+        if comm is None or comm is self._comm:
+            return
+        self._comm = comm
+        self.forget()
+        self.scheduler_id = None
+        if not self.settings.cache_limit:
+            return
+        try:
+            answer = await self._join()
+        except Exception as e:
+            self._warn_no_cache(str(e).strip() or type(e).__name__)
+            return
+        if not answer or answer["off"]:
+            self._warn_no_cache("its cache is switched off")
+            return
+        self.scheduler_id = answer["scheduler"]
+        self._listen()
+        if self.limit is not None and answer["limit"] != self.limit:
+            self._warn(
+                f"cache_limit={self.limit} has no effect: the scheduler keeps results for "
+                f"several clients, with a limit of {answer['limit']}. "
+                "Use client.cache.resize(...) to change it."
+            )
+
+    async def _join(self) -> dict[str, Any] | None:
+        plugin = CachePlugin(self.settings)
+        await self.client.scheduler.register_scheduler_plugin(
+            plugin=dumps(plugin), name=NAME, idempotent=True
+        )
+        answer = await self.call("hello", client=self.client.id)
+        self.installed = bool(answer) and answer["plugin"] == plugin.id
+        return answer
+
+    def _warn_no_cache(self, why: str) -> None:
+        self._warn(
+            f"Nothing is kept: the scheduler cannot take the cache in ({why}). Install the "
+            "package cachingclient where the scheduler runs, and let it accept plugins. "
+            "Until then this client works as distributed.Client does."
+        )
+
+    def _warn(self, text: str) -> None:
+        if text not in self._warned:
+            self._warned.add(text)
+            warnings.warn(text, stacklevel=2)
+
+    def _listen(self) -> None:
+        handlers = internals.stream_handlers(self.client)
+        handlers["cachingclient-kept"] = self.recent.kept
+        handlers["cachingclient-dropped"] = self.recent.dropped
+        if not self._handlers:
+            self._handlers = {op: handlers[op] for op in _WATCHED}
+        handlers["key-in-memory"] = self._key_in_memory
+        handlers["task-erred"] = self._task_erred
+        handlers["cancelled-keys"] = self._cancelled_keys
+        handlers["restart"] = self._restarted
+
+    def stop_listening(self) -> None:
+        """Give the client its own handlers back."""
+        handlers = internals.stream_handlers(self.client)
+        for op in ("cachingclient-kept", "cachingclient-dropped"):
+            handlers.pop(op, None)
+        handlers.update(self._handlers)
+        self._handlers = {}
+
+    async def leave(self) -> None:
+        """Stop caching; a plugin that this session brought goes, unless others use it."""
+        joined, self.scheduler_id = self.scheduler_id, None
+        if joined is not None and self.client.status == "running":
+            await self.call("goodbye", client=self.client.id, take_down=self.installed)
+        self.stop_listening()
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget all that was true of a scheduler that is gone, or was restarted."""
+        self.recent.clear()
+        self.pending.clear()
+        self.trusted.clear()
+        self.finals.clear()
+
+    async def call(self, method: str, **kwargs: Any) -> Any:
+        """Ask the scheduler's part of the cache."""
+        return await getattr(self.client.scheduler, NAME)(method=method, **kwargs)
+
+    # -- listening -------------------------------------------------------------
+
+    def _key_in_memory(self, key: Hashable = None, **kwargs: Any) -> Any:
+        self.pending.done(key)
+        return self._handlers["key-in-memory"](key=key, **kwargs)
+
+    def _task_erred(self, key: Hashable = None, **kwargs: Any) -> Any:
+        self.pending.done(key)
+        return self._handlers["task-erred"](key=key, **kwargs)
+
+    def _cancelled_keys(
+        self, keys: Collection[Hashable], reason: str | None = None, **kwargs: Any
+    ) -> Any:
+        self.recent.dropped(keys)
+        try:
+            keys = self.pending.lost(keys, reason, self.client.futures.__contains__)
+        except Exception:
+            logger.exception("A computation could not be sent again")
+        return self._handlers["cancelled-keys"](keys=keys, reason=reason, **kwargs)
+
+    def _restarted(self, **kwargs: Any) -> Any:
+        self.forget()
+        return self._handlers["restart"](**kwargs)
+
+    # -- sending ---------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def disabled(self) -> Iterator[None]:
+        """Neither read from nor add to the cache, in this context."""
+        token = _disabled.set(_disabled.get() | {id(self)})
+        try:
+            yield
+        finally:
+            _disabled.reset(token)
+
+    @contextlib.contextmanager
+    def purity(self, kwargs: dict[str, Any]) -> Iterator[None]:
+        """Note whether purity was said, around a submit or map."""
+        # A map in batches calls itself, with the default filled in.
+        if _said_pure.get() is not None:
+            yield
+            return
+        token = _said_pure.set(kwargs.get("pure") is True)
+        try:
+            yield
+        finally:
+            _said_pure.reset(token)
+
+    def send_graph(self, plain: Callable[..., Any], expr: Any, keys: Any, *args: Any, **kw: Any) -> Any:
+        """Send a graph, as `plain` would: the scheduler learns what may be left out.
+
+        Parameters
+        ----------
+        plain : callable
+            The client's own method.
+        expr : Expr
+        keys : iterable
+        *args, **kw
+            For `plain`.
+        """
+        if self.scheduler_id is None or not isinstance(expr, internals.Expr) or kw.get("actors"):
+            return plain(expr, keys, *args, **kw)
+        keys = list(keys)
+        try:
+            send = self._prepare(plain, expr, keys, args, kw)
+        except Exception as e:
+            logger.exception("A computation is sent as a plain client would send it")
+            self._warn(f"The cache was not used, because of {type(e).__name__}: {e}")
+            send = None
+        return plain(expr, keys, *args, **kw) if send is None else send()
+
+    def _prepare(
+        self, plain: Callable[..., Any], expr: Any, keys: list[Hashable], args: Any, kw: Any
+    ) -> Callable[[], Any]:
+        annotations = dask.get_annotations()
+        wish = annotations.get("cache")
+        said = _said_pure.get()
+        use = wish is not False and id(self) not in _disabled.get()
+        if isinstance(expr, internals.LLGExpr) or (said is not None and not (said or wish)):
+            return self._prepare_tasks(plain, expr, keys, args, kw, use, said, wish)
+        if not use:
+            request = self._request(keys, use=False)
+            return lambda: plain(Envelope(expr, request), keys, *args, **kw)
+        how = {k: v for k, v in kw.items() if v and k != "internal_priority"}
+        others = {k: v for k, v in annotations.items() if k != "cache"}
+        plan = make_plan(expr, self.settings, self.trusted, (how, others))
+        return self._prepare_plan(plain, plan, keys, args, kw, wish is True)
+
+    def _prepare_tasks(
+        self,
+        plain: Callable[..., Any],
+        expr: Any,
+        keys: list[Hashable],
+        args: Any,
+        kw: Any,
+        use: bool,
+        said: bool | None,
+        wish: bool | None,
+    ) -> Callable[[], Any]:
+        """Tasks as they are: the scheduler culls them, and hears of their names before."""
+        if use and said is not False or use and wish:
+            graph = internals.as_graph(expr.__dask_graph__())
+            lifted: Container[Any] = {admission.key_name(k) for k in graph} if wish else ()
+            verdict = admission.judge(graph, trusted=self.trusted, lifted=lifted)
+            allowed, denied = verdict.allowed, list(verdict.denied)
+        else:
+            allowed, denied = set(), [admission.key_name(k) for k in keys]
+        self._trust(allowed)
+        message = {
+            "op": PERMIT,
+            "client": self.client.id,
+            "allowed": list(allowed),
+            "denied": denied,
+        }
+
+        def send() -> Any:
+            internals.send(self.client, message)
+            return plain(expr, keys, *args, **kw)
+
+        return send
+
+    def _prepare_plan(
+        self,
+        plain: Callable[..., Any],
+        plan: Plan,
+        keys: list[Hashable],
+        args: Any,
+        kw: Any,
+        lift_all: bool,
+    ) -> Callable[[], Any]:
+        new = list(dict.fromkeys(plan.renamed.get(k, k) for k in keys))
+        request = self._request(
+            new,
+            denied=plan.denied,
+            lifted=frozenset(plan.lifted),
+            lift_all=lift_all,
+            alive=plan.alive,
+        )
+        names = {admission.key_name(k) for k in new}
+        self._trust(n for n in names if admission.has_token(n) and n not in plan.denied)
+        self._note_finals(plan.renamed.values())
+        annotations = dict(dask.get_annotations())
+
+        def way(expr: Any) -> Callable[[list[Hashable]], Any]:
+            def send(keys: list[Hashable]) -> Any:
+                with dask.annotate(**annotations):
+                    return plain(expr, keys, *args, **kw)
+
+            return send
+
+        ways = [way(Envelope(plan.expr, request)), way(plan.expr)]
+        known = not names.intersection(plan.denied) and len(new) <= MANY_OUTPUTS
+        if known and self.recent.knows(new):
+            ways.insert(0, way(Envelope(None, request)))
+
+        def send() -> dict[Hashable, Future]:
+            return self._as_asked(self.pending.send(Job(new, ways)), keys, plan.renamed)
+
+        return send
+
+    def _as_asked(
+        self,
+        futures: dict[Hashable, Future],
+        keys: list[Hashable],
+        renamed: dict[Hashable, Hashable],
+    ) -> dict[Hashable, Future]:
+        """Futures under the keys that the user asked for, one each."""
+        given: dict[Hashable, Future] = {}
+        taken = set()
+        for key in keys:
+            new = renamed.get(key, key)
+            given[key] = Future(new, self.client) if new in taken else futures[new]
+            taken.add(new)
+        return given
+
+    def _request(self, keys: list[Hashable], **kwargs: Any) -> Request:
+        assert self.scheduler_id is not None
+        return Request(self.scheduler_id, self.client.id, tuple(keys), **kwargs)
+
+    def _trust(self, names: Any) -> None:
+        _remember(self.trusted, names)
+
+    def _note_finals(self, keys: Any) -> None:
+        _remember(self.finals, keys)
+
+    # -- cancelling ------------------------------------------------------------
+
+    def cancel_alone(self, futures: Any, reason: str | None, msg: str | None) -> list[Future]:
+        """Cancel futures whose key others share, which plain dask would have kept apart.
+
+        Returns
+        -------
+        list of Future
+            Those that the client has to cancel itself.
+        """
+        rest, mine = [], {id(f): f for f in futures_of(futures)}.values()
+        for future in mine:
+            same = sum(f.key == future.key for f in mine)
+            if (
+                future.key in self.finals
+                and internals.live_references(self.client, future.key) > same
+            ):
+                internals.cancel_one(future, reason, msg)
+            else:
+                rest.append(future)
+        return rest
+
+
+def _remember(names: OrderedDict[Any, None], new: Any) -> None:
+    for name in new:
+        names[name] = None
+        names.move_to_end(name)
+    while len(names) > REMEMBERED:
+        names.popitem(last=False)
