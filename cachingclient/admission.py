@@ -88,6 +88,9 @@ EFFECTS = (
     _effect(rf"{_START}(?:write|save|store|dump|upload|export|publish|send)", mutates=True),
 )
 
+#: Functions by which dask nests tasks do nothing by themselves (one is called `to_container`).
+_MACHINERY = "dask._task_spec"
+
 #: Types of values that cannot be read twice.
 _ONCE = re.compile(
     r"(?:^|\.)(?:NoneType|generator|async_generator|coroutine|Future|lock|RLock|map|filter|zip"
@@ -139,7 +142,8 @@ def unwrap(function: Any, depth: int = 5) -> Iterator[Any]:
             if callable(inner):
                 yield from unwrap(inner, depth - 1)
         return
-    yield function
+    if getattr(function, "__module__", None) != _MACHINERY:
+        yield function
     for inner in getattr(function, "funcs", None) or ():  # toolz.compose
         yield from unwrap(inner, depth - 1) if depth else ()
 
@@ -154,6 +158,8 @@ def task_functions(task: Any, depth: int = 5) -> Iterator[Any]:
         parts = (p for p in task if type(p) in (tuple, list, set))
     elif callable(function := getattr(task, "func", None)) and hasattr(task, "dependencies"):
         parts = (function, *(task.args or ()), *(task.kwargs or {}).values())
+    elif hasattr(task, "dependencies") and hasattr(task, "value"):  # a literal in a task
+        parts = (task.value,)
     elif isinstance(task, Mapping):
         parts = task.values()
     else:

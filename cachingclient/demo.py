@@ -1,7 +1,7 @@
 """The same interactive session with a plain client and with a caching one.
 
-Makes CSV files and an array, runs one session step by step on two clusters of this machine, compares
-the answers and prints what each step took.
+Makes CSV files and an array, runs one session step by step on two clusters of this machine,
+compares the answers and prints what each step took.
 """
 
 from __future__ import annotations

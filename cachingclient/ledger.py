@@ -73,6 +73,17 @@ class Ledger:
     def __contains__(self, key: Hashable) -> bool:
         return key in self.kept
 
+    def number(self, name: str) -> int:
+        """How many keys of a layer are kept."""
+        keys = self.names.get(name)
+        return len(keys) if keys else 0
+
+    def paid(self, name: str) -> float:
+        """Seconds of task time that the kept keys of a layer had cost."""
+        # Other threads ask: they see the keys as they were at one moment.
+        kept = (self.kept.get(k) for k in tuple(self.names.get(name) or ()))
+        return sum(k.paid for k in kept if k is not None)
+
     def ran(self, key: Hashable, seconds: float) -> None:
         """Count a key that ran and was allowed to be kept."""
         self.misses += 1

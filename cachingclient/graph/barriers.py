@@ -7,16 +7,39 @@ the price of one more task a chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dask.blockwise import Blockwise
 from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 from cachingclient.admission import key_name
 from cachingclient.graph.layers import GraphFacts, LayerFacts
-from cachingclient.internals import Alias, GraphNode, Task, as_graph, cull
+from cachingclient.internals import (
+    Alias,
+    Expr,
+    GraphNode,
+    HLGExpr,
+    HLGExprSequence,
+    HLGFinalizeCompute,
+    Task,
+    as_graph,
+    cull,
+    rebuilt,
+    same_token,
+)
+
+
+def graphs_of(expr: Expr) -> Iterator[tuple[HLGExpr, HighLevelGraph]]:
+    """HighLevelGraphs of an expression, without the tasks that put results together."""
+    if isinstance(expr, HLGExprSequence):
+        for part in expr.operands:
+            yield from graphs_of(part)
+    elif isinstance(expr, HLGFinalizeCompute):
+        yield expr, expr.operand("dsk").hlg
+    elif isinstance(expr, HLGExpr):
+        yield expr, expr.hlg
 
 
 def choose(
@@ -88,6 +111,52 @@ def _reaches(name: str, wanted: set[str], dependents: Mapping[str, set[str]]) ->
     return False
 
 
+def protect(expr: Expr, names: set[str]) -> Expr:
+    """Put barriers into the optimizers of an expression.
+
+    Parameters
+    ----------
+    expr : Expr
+    names : set of str
+        Layers whose keys must stay visible.
+    """
+    if isinstance(expr, HLGExprSequence):
+        return rebuilt(expr, [protect(part, names) for part in expr.operands])
+    if not isinstance(expr, HLGExpr) or expr.low_level_optimizer is None:
+        return expr
+    ((_, hlg),) = graphs_of(expr)
+    here = sorted(names.intersection(hlg.layers))
+    if not here:
+        return expr
+    operands = list(expr.operands)
+    operands[1] = BarrierOptimizer(expr.low_level_optimizer, here)
+    return rebuilt(expr, operands, same_token(expr))
+
+
+def worth_reading(
+    hlg: HighLevelGraph, number_kept: Callable[[str], int], paid: Callable[[str], float], task: float
+) -> set[str]:
+    """Layers of which something is kept, so that their keys should be visible.
+
+    Parameters
+    ----------
+    hlg : HighLevelGraph
+    number_kept : callable
+        How many keys of a layer are kept.
+    paid : callable
+        Seconds of task time that the kept keys of a layer had cost.
+    task : float
+        Seconds that one more task costs: each key that is not kept becomes one.
+    """
+    return {
+        name
+        for name, layer in hlg.layers.items()
+        if (kept := number_kept(name))
+        and isinstance(layer, (Blockwise, MaterializedLayer))
+        and paid(name) > (len(layer) - kept) * task
+    }
+
+
 class BarrierOptimizer:
     """A collection's own optimizer, with the keys of some layers protected.
 
@@ -105,6 +174,7 @@ class BarrierOptimizer:
 
     def __call__(self, graph: Any, keys: Iterable[Hashable], **kwargs: Any) -> Any:
         true = list(flatten(keys))
+        # What is not needed may be protected too: it is culled below.
         protected = list(self._protected(graph))
         optimized = self.inner(graph, true + protected, **kwargs)
         if isinstance(optimized, HighLevelGraph):

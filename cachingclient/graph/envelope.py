@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cachingclient import admission
+from cachingclient.graph.barriers import graphs_of, protect, worth_reading
 from cachingclient.graph.pruning import prune_layers, prune_tasks
 from cachingclient.internals import Expr, GraphNode, as_graph
 from cachingclient.registry import PLUGINS
@@ -84,14 +85,7 @@ class Envelope:
     def _pruned(self, submission: Any) -> dict[Hashable, GraphNode]:
         request = self.request
         kept = submission.kept if request.use else {}
-        dropped = 0
-        if kept and self.expr is not None:
-            outputs = {admission.key_name(k) for k in request.outputs}
-            self.expr, dropped = prune_layers(
-                self.expr,
-                lambda name: 0 if name in request.denied else submission.number_kept(name),
-                outputs,
-            )
+        dropped = self._prune_layers(submission) if kept else 0
         graph = as_graph(self.expr.__dask_graph__())
         verdict = admission.judge(
             graph,
@@ -108,6 +102,22 @@ class Envelope:
         total = len(graph) + dropped
         submission.planned(verdict, used, total=total, skipped=total - len(tasks))
         return tasks
+
+
+    def _prune_layers(self, submission: Any) -> int:
+        """Drop what is kept whole, and make what is kept in part visible."""
+        denied = self.request.denied
+
+        def number_kept(name: str) -> int:
+            return 0 if name in denied else submission.number_kept(name)
+
+        outputs = {admission.key_name(k) for k in self.request.outputs}
+        self.expr, dropped = prune_layers(self.expr, number_kept, outputs)
+        visible = set()
+        for _, hlg in graphs_of(self.expr):
+            visible |= worth_reading(hlg, number_kept, submission.paid, submission.task_overhead)
+        self.expr = protect(self.expr, visible)
+        return dropped
 
 
 def open_envelope(expr: Expr | None, request: Request) -> Envelope:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Container, Hashable
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,7 @@ from cachingclient import admission
 from cachingclient.config import Settings
 from cachingclient.graph import barriers, finalize, liveness
 from cachingclient.graph.layers import GraphFacts, graph_facts
-from cachingclient.internals import (
-    Expr,
-    HLGExpr,
-    HLGExprSequence,
-    HLGFinalizeCompute,
-    rebuilt,
-    same_token,
-)
+from cachingclient.internals import Expr, HLGExpr
 
 
 @dataclass
@@ -37,17 +30,6 @@ class Plan:
     alive: dict[str, bool]
 
 
-def graphs_of(expr: Expr) -> Iterator[tuple[HLGExpr, HighLevelGraph]]:
-    """HighLevelGraphs of an expression, without the tasks that put results together."""
-    if isinstance(expr, HLGExprSequence):
-        for part in expr.operands:
-            yield from graphs_of(part)
-    elif isinstance(expr, HLGFinalizeCompute):
-        yield expr, expr.operand("dsk").hlg
-    elif isinstance(expr, HLGExpr):
-        yield expr, expr.hlg
-
-
 def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any) -> Plan:
     """Rewrite a computation, so that what it shares with others is visible.
 
@@ -61,7 +43,7 @@ def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any
     said
         How to compute it: workers, resources, retries and the like.
     """
-    graphs = list(graphs_of(expr))
+    graphs = list(barriers.graphs_of(expr))
     facts = [graph_facts(hlg, trusted) for _, hlg in graphs]
     denied: dict[Any, str] = {}
     lifted: set[Any] = set()
@@ -72,7 +54,7 @@ def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any
     new, renamed = finalize.rename(expr, lambda name: name not in denied, said)
     _deny_random_names(facts, renamed, denied)
     if any(chosen):
-        new = _protect(new, {name for names in chosen for name in names})
+        new = barriers.protect(new, {name for names in chosen for name in names})
     return Plan(new, renamed, denied, lifted, alive)
 
 
@@ -99,18 +81,3 @@ def _deny_random_names(
         for name in of_graph.layers:
             if str(name).startswith(finalize.PREFIX) and name not in renamed:
                 denied.setdefault(name, admission.NO_TOKEN)
-
-
-def _protect(expr: Expr, names: set[str]) -> Expr:
-    """Put barriers into the optimizers of an expression."""
-    if isinstance(expr, HLGExprSequence):
-        return rebuilt(expr, [_protect(part, names) for part in expr.operands])
-    if not isinstance(expr, HLGExpr) or expr.low_level_optimizer is None:
-        return expr
-    ((_, hlg),) = graphs_of(expr)
-    here = sorted(names.intersection(hlg.layers))
-    if not here:
-        return expr
-    operands = list(expr.operands)
-    operands[1] = barriers.BarrierOptimizer(expr.low_level_optimizer, here)
-    return rebuilt(expr, operands, same_token(expr))

@@ -1,8 +1,9 @@
 """Cancelling what kept results depend on.
 
-The scheduler cancels dependents along with a key and expects that somebody wants
-each of them. Tasks between a cancelled key and a kept result are wanted by nobody,
-so the kept results go first.
+The scheduler cancels dependents along with a key, and expects that somebody wants
+each of them. Barriers and kept results leave tasks that nobody wants between a
+cancelled key and what is alive; its handler would end in an AssertionError, and take
+the client's connection with it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.scheduler import ClientState, TaskState
+
+    from cachingclient.scheduler.holding import Holder
 
 OPERATION = "cancel-keys"
 
@@ -21,43 +25,74 @@ class CancelGuard:
 
     Parameters
     ----------
-    scheduler : Scheduler
+    holder : Holder
     is_kept : callable
         Whether a key is kept.
-    let_go : callable
-        Lets kept keys go at once.
+    forget : callable
+        Takes keys off the books.
     """
 
     def __init__(
         self,
-        scheduler: Scheduler,
+        holder: Holder,
         is_kept: Callable[[Hashable], bool],
-        let_go: Callable[[Collection[Hashable]], None],
+        forget: Callable[[list[Hashable]], Any],
     ) -> None:
-        self.scheduler = scheduler
+        self.holder = holder
+        self.scheduler: Scheduler = holder.scheduler
         self._is_kept = is_kept
-        self._let_go = let_go
-        self._inner = scheduler.stream_handlers[OPERATION]
-        scheduler.stream_handlers[OPERATION] = self
+        self._forget = forget
+        self._inner = self.scheduler.stream_handlers[OPERATION]
+        self.scheduler.stream_handlers[OPERATION] = self
 
-    def __call__(self, keys: Collection[Hashable] = (), **kwargs: Any) -> Any:
-        kept = self._kept_downstream(keys)
-        if kept:
-            self._let_go(kept)
-        return self._inner(keys=keys, **kwargs)
+    def __call__(
+        self, keys: Collection[Hashable], client: str, force: bool = False, **kwargs: Any
+    ) -> None:
+        cs = self.scheduler.clients.get(client)
+        if cs is None or not self._meets_unwanted(keys, cs, force):
+            self._inner(keys=keys, client=client, force=force, **kwargs)
+        else:
+            self._release(keys, cs, force, **kwargs)
 
-    def _kept_downstream(self, keys: Collection[Hashable]) -> list[Hashable]:
-        work, seen, kept = list(keys), set(keys), []
+    def _meets_unwanted(self, keys: Collection[Hashable], cs: ClientState, force: bool) -> bool:
+        """Go the way that the scheduler's handler goes: what is cancelled is not kept."""
+        work = [self.scheduler.tasks[k] for k in keys if k in self.scheduler.tasks]
+        seen = set(work)
+        met = False
         while work:
-            key = work.pop()
-            if self._is_kept(key):
-                kept.append(key)
-            ts = self.scheduler.tasks.get(key)
-            for dependent in ts.dependents if ts is not None else ():
-                if dependent.key not in seen:
-                    seen.add(dependent.key)
-                    work.append(dependent.key)
-        return kept
+            ts = work.pop()
+            wanted = ts.who_wants or set()
+            met |= not wanted
+            if force or cs in wanted:
+                self._let_go(ts)
+            if force or ts.who_wants == {cs}:
+                work.extend(d for d in ts.dependents if d not in seen)
+                seen.update(ts.dependents)
+        return met
+
+    def _let_go(self, ts: TaskState) -> None:
+        # Somebody else wants it too, so that it stays in memory until the handler has run.
+        if self._is_kept(ts.key) and len(ts.who_wants or ()) > 1:
+            self._forget([ts.key])
+            self.holder.let_go_silently(ts)
+
+    def _release(
+        self,
+        keys: Collection[Hashable],
+        cs: ClientState,
+        force: bool,
+        reason: str | None = None,
+        msg: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Cancel the keys themselves, and leave what depends on them alone."""
+        known = [self.scheduler.tasks[k] for k in keys if k in self.scheduler.tasks]
+        clients = {c for ts in known for c in ts.who_wants or ()} if force else {cs}
+        for client in clients:
+            wanted = [ts.key for ts in known if client in (ts.who_wants or ())]
+            self.scheduler.client_releases_keys(wanted, client.client_key)
+            message = {"op": "cancelled-keys", "keys": wanted, "reason": reason, "msg": msg}
+            self.scheduler.client_send(client.client_key, message)
 
     def remove(self) -> None:
         """Put the scheduler's own handler back."""

@@ -85,7 +85,7 @@ class CachePlugin(SchedulerPlugin):
         self.ledger = Ledger(policy, limit_in_bytes(self.limit, scheduler))
         self.submissions = Submissions(self.settings["lease_time"])
         self.losses = Losses(self.holder, self.ledger.forget, self.ledger.__contains__)
-        self.cancelling = CancelGuard(scheduler, self.ledger.__contains__, self.let_go)
+        self.cancelling = CancelGuard(self.holder, self.ledger.__contains__, self._forgotten)
         self._forget_all()
         self.desk = Desk(self)
         PLUGINS[scheduler.id] = self
@@ -153,7 +153,9 @@ class CachePlugin(SchedulerPlugin):
         submission = Submission(
             request,
             kept=self.ledger.kept,
-            number_kept=self._number_kept,
+            number_kept=self.ledger.number,
+            paid=self.ledger.paid,
+            task_overhead=self.settings["task_overhead"],
             trusted=self.allowed,
             complete=self._complete(request),
             withdraw=self.withdraw,
@@ -161,10 +163,6 @@ class CachePlugin(SchedulerPlugin):
         )
         self.submissions.add(submission)
         return submission
-
-    def _number_kept(self, name: str) -> int:
-        keys = self.ledger.names.get(name)
-        return len(keys) if keys else 0
 
     def _complete(self, request: Request) -> bool:
         return (

@@ -21,6 +21,10 @@ class Submission:
         What is kept: read from another thread, never changed there.
     number_kept : callable
         How many keys of a layer are kept.
+    paid : callable
+        Seconds of task time that the kept keys of a layer had cost.
+    task_overhead : float
+        Seconds that one more task costs.
     trusted : container
         Names that may be depended on.
     complete : bool
@@ -36,6 +40,8 @@ class Submission:
         request: Request,
         kept: Mapping[Hashable, Any],
         number_kept: Callable[[str], int],
+        paid: Callable[[str], float],
+        task_overhead: float,
         trusted: Container[Any],
         complete: bool,
         withdraw: Callable[[Collection[Any]], None],
@@ -44,6 +50,8 @@ class Submission:
         self.request = request
         self.kept = kept
         self.number_kept = number_kept
+        self.paid = paid
+        self.task_overhead = task_overhead
         self.trusted = trusted
         self.complete = complete
         self.deadline = deadline
