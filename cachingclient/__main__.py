@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from cachingclient import demo
 
 
-def positive(kind: type) -> type:
+def positive(kind: Callable[[str], float]) -> Callable[[str], float]:
     """A converter for argparse that takes positive numbers only."""
 
-    def convert(text):
+    def convert(text: str) -> float:
         value = kind(text)
         if not value > 0:
             raise ValueError(text)

@@ -11,6 +11,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 NO_TOKEN = "its key has no token"
@@ -88,6 +89,8 @@ EFFECTS = (
     _effect(rf"{_START}(?:write|save|store|dump|upload|export|publish|send)", mutates=True),
 )
 
+#: Longer lists in tasks are data: only their beginning is searched for functions.
+MANY_PARTS = 100
 #: Functions by which dask nests tasks do nothing by themselves (one is called `to_container`).
 _MACHINERY = "dask._task_spec"
 
@@ -155,7 +158,7 @@ def task_functions(task: Any, depth: int = 5) -> Iterator[Any]:
     if type(task) is tuple and task and callable(task[0]):
         parts: Iterable[Any] = task
     elif type(task) in (list, tuple, set):
-        parts = (p for p in task if type(p) in (tuple, list, set))
+        parts = task
     elif callable(function := getattr(task, "func", None)) and hasattr(task, "dependencies"):
         parts = (function, *(task.args or ()), *(task.kwargs or {}).values())
     elif hasattr(task, "dependencies") and hasattr(task, "value"):  # a literal in a task
@@ -164,7 +167,7 @@ def task_functions(task: Any, depth: int = 5) -> Iterator[Any]:
         parts = task.values()
     else:
         return
-    for part in parts:
+    for part in islice(parts, MANY_PARTS):
         if hasattr(part, "dependencies") or type(part) in (tuple, list, set, dict):
             yield from task_functions(part, depth - 1)
         elif callable(part):

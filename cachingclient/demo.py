@@ -24,6 +24,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from cachingclient import Client
 
 if TYPE_CHECKING:  # neither is needed to import cachingclient
+    import dask.array as da
     import numpy as np
     import pandas as pd
 
@@ -70,7 +71,7 @@ def write_csv(folder: str, rows: int) -> list[str]:
     return paths
 
 
-def noisy(gib: float):
+def noisy(gib: float) -> da.Array:
     """An array of at least `gib` GiB."""
     import dask.array as da
 
@@ -124,7 +125,8 @@ def correlations(parts: list[pd.DataFrame]) -> pd.DataFrame:
 
 
 def open_array(s: SimpleNamespace) -> None:
-    s.x = noisy(s.gib).map_blocks(denoise)
+    noise: Any = noisy(s.gib)
+    s.x = noise.map_blocks(denoise)
 
 
 def open_frame(s: SimpleNamespace) -> None:
@@ -137,7 +139,7 @@ def open_parts(s: SimpleNamespace) -> None:
     s.parts = [delayed(load, pure=True)(path) for path in s.paths]
 
 
-def by_payment(s: SimpleNamespace):
+def by_payment(s: SimpleNamespace) -> pd.Series:
     return s.df.groupby("payment").fare.mean().compute()
 
 
@@ -176,12 +178,13 @@ class Ran(SchedulerPlugin):
     #: tasks that went from a worker's hands into memory
     count = 0
 
-    def transition(self, key, start, finish, *args, **kwargs) -> None:
+    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         self.count += start == "processing" and finish == "memory"
 
 
-def ran(dask_scheduler) -> int:
-    return dask_scheduler.plugins[Ran.name].count
+def ran(dask_scheduler: distributed.Scheduler) -> int:
+    plugin: Any = dask_scheduler.plugins[Ran.name]
+    return plugin.count
 
 
 class Done(NamedTuple):
@@ -199,7 +202,9 @@ def skipped(client: distributed.Client) -> int:
 
 
 @contextlib.contextmanager
-def connected(make: Callable[..., distributed.Client], workers: int, **kwargs: Any):
+def connected(
+    make: Callable[..., distributed.Client], workers: int, **kwargs: Any
+) -> Iterator[Any]:
     """A client made by `make` on a cluster of its own that counts tasks."""
     cluster = distributed.LocalCluster(
         n_workers=workers, threads_per_worker=1, processes=True, dashboard_address=":0"
@@ -270,12 +275,12 @@ def summarise(plain: Done, cached: Done, info: Any) -> None:
 
 def check_packages() -> None:
     try:
-        import dask.array  # noqa: F401
-        import dask.dataframe  # noqa: F401
+        import numpy  # noqa: F401
+        import pandas  # noqa: F401
+        import pyarrow  # noqa: F401
     except ImportError as error:
         raise SystemExit(
-            f"The demo needs numpy, pandas and pyarrow ({error}).\n"
-            "Install them with: pip install 'cachingclient[demo]'"
+            f"The demo needs {error.name}. Install it with: pip install 'cachingclient[demo]'"
         ) from None
 
 

@@ -7,7 +7,7 @@ Nothing else in this package imports or calls a private name of theirs, and
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
 # Kinds of expressions that reach a client: each is rewritten in a way of its own.
@@ -113,10 +113,9 @@ def only_wanted_by(client: ClientState, ts: TaskState) -> bool:
 # -- layers ---------------------------------------------------------------------
 
 
-def blockwise_parts(layer: Any) -> tuple[Task, Iterator[Any]]:
+def blockwise_parts(layer: Any) -> tuple[Task, list[Any]]:
     """Task of a Blockwise layer, and the arguments that are no layers of their own."""
-    literals = (a for a, index in layer.indices if index is None)
-    return layer.task, literals
+    return layer.task, [a for a, index in layer.indices if index is None]
 
 
 def as_graph(graph: Mapping[Hashable, Any]) -> dict[Hashable, GraphNode]:

@@ -52,6 +52,9 @@ class PendingJobs:
     def __len__(self) -> int:
         return len(self._jobs)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._jobs
+
     def send(self, job: Job) -> Any:
         """Send a job for the first time."""
         if len(job.ways) > 1:

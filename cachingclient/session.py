@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Container, Hashable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -19,7 +19,7 @@ from cachingclient import admission, internals
 from cachingclient.config import Settings
 from cachingclient.graph.envelope import Envelope, Request
 from cachingclient.graph.plan import Plan, make_plan
-from cachingclient.pending import Job, PendingJobs
+from cachingclient.pending import LOST, Job, PendingJobs
 from cachingclient.recent import RecentKeys
 from cachingclient.scheduler.desk import NAME, PERMIT
 from cachingclient.scheduler.plugin import MANY_OUTPUTS, CachePlugin
@@ -36,6 +36,9 @@ REMEMBERED = 100_000
 _said_pure: ContextVar[bool | None] = ContextVar("cachingclient-said-pure", default=None)
 #: Sessions that are switched off in this context.
 _disabled: ContextVar[frozenset[int]] = ContextVar("cachingclient-disabled", default=frozenset())
+
+#: What is said of how to compute something, that makes its result another one.
+_HOW = ("workers", "allow_other_workers", "resources", "retries", "user_priority")
 
 #: Messages of the scheduler that a session listens to beside the client.
 _WATCHED = ("key-in-memory", "task-erred", "cancelled-keys", "restart")
@@ -69,6 +72,8 @@ class Session:
         self.scheduler_id: str | None = None
         #: whether this session brought the plugin
         self.installed = False
+        #: {final key: cancels of this client that the scheduler has not answered yet}
+        self._cancelling: Counter[Hashable] = Counter()
         self._comm: Any = None
         self._warned: set[str] = set()
         self._handlers: dict[str, Callable[..., Any]] = {}
@@ -156,6 +161,7 @@ class Session:
         self.pending.clear()
         self.trusted.clear()
         self.finals.clear()
+        self._cancelling.clear()
 
     async def call(self, method: str, **kwargs: Any) -> Any:
         """Ask the scheduler's part of the cache."""
@@ -175,11 +181,21 @@ class Session:
         self, keys: Collection[Hashable], reason: str | None = None, **kwargs: Any
     ) -> Any:
         self.recent.dropped(keys)
+        if reason != LOST:
+            keys = [k for k in keys if not self._is_late(k)]
         try:
             keys = self.pending.lost(keys, reason, self.client.futures.__contains__)
         except Exception:
             logger.exception("A computation could not be sent again")
         return self._handlers["cancelled-keys"](keys=keys, reason=reason, **kwargs)
+
+    def _is_late(self, key: Hashable) -> bool:
+        """Whether this answers a cancel that a new computation of the same key has overtaken."""
+        if not self._cancelling[key]:
+            self._cancelling.pop(key, None)
+            return False
+        self._cancelling[key] -= 1
+        return key in self.pending
 
     def _restarted(self, **kwargs: Any) -> Any:
         self.forget()
@@ -244,8 +260,8 @@ class Session:
         if not use:
             request = self._request(keys, use=False)
             return lambda: plain(Envelope(expr, request), keys, *args, **kw)
-        how = {k: v for k, v in kw.items() if v and k != "internal_priority"}
-        others = {k: v for k, v in annotations.items() if k != "cache"}
+        how = {k: kw[k] for k in _HOW if kw.get(k)}
+        others = {k: v for k, v in annotations.items() if k not in ("cache", "span")}
         plan = make_plan(expr, self.settings, self.trusted, (how, others))
         return self._prepare_plan(plain, plan, keys, args, kw, wish is True)
 
@@ -366,6 +382,7 @@ class Session:
                 internals.cancel_one(future, reason, msg)
             else:
                 rest.append(future)
+        self._cancelling.update({f.key for f in rest if f.key in self.finals})
         return rest
 
 

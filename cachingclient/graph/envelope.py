@@ -71,13 +71,15 @@ class Envelope:
         if self.expr is None or (self.submission is not None and self.submission.complete):
             self._empty = True
             return {}
+        plain = self.expr
         if self.submission is None:
-            return self.expr.__dask_graph__()
+            return plain.__dask_graph__()
         try:
             return self._pruned(self.submission)
         except Exception:
             logger.exception("The plain graph is submitted: it could not be pruned")
-            return self.expr.__dask_graph__()
+            self.expr = plain
+            return plain.__dask_graph__()
 
     def __dask_annotations__(self) -> Mapping[str, Mapping[Hashable, Any]]:
         return {} if self._empty or self.expr is None else self.expr.__dask_annotations__()
@@ -98,7 +100,10 @@ class Envelope:
         def is_kept(key: Hashable) -> bool:
             return key in kept and admission.key_name(key) not in denied
 
-        tasks, used = prune_tasks(graph, request.outputs, is_kept)
+        def known(key: Hashable) -> GraphNode | None:
+            return submission.known(key) if admission.key_name(key) in verdict.allowed else None
+
+        tasks, used = prune_tasks(graph, request.outputs, is_kept, known)
         total = len(graph) + dropped
         submission.planned(verdict, used, total=total, skipped=total - len(tasks))
         return tasks

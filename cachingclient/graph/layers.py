@@ -70,14 +70,15 @@ class _Scan:
                 self.inputs.add(admission.key_name(task.key))
             return
         self.alias = False
-        effect = self._functions(task)
+        effect = self.effect_of_functions(task)
         if effect is not None:
             self.effect = True
             if effect.mutates:
                 self.mutates = True
                 self.written |= inputs
 
-    def _functions(self, task: Any) -> admission.Effect | None:
+    def effect_of_functions(self, task: Any) -> admission.Effect | None:
+        """The first side effect that a function of a task has; notes what else they tell."""
         found = None
         for function in admission.task_functions(task):
             key = id(function)
@@ -128,6 +129,8 @@ def _find(name: str, layer: Layer) -> LayerFacts:
     if isinstance(layer, Blockwise):
         task, literals = blockwise_parts(layer)
         scan.task(layer.output, task)
+        # Functions given as arguments: map_blocks with block_info wraps the user's.
+        scan.effect |= scan.effect_of_functions(literals) is not None
         # Its task depends on placeholders; the graph knows the layers.
         scan.written.clear()
         scan.inputs = set(_references(literals))

@@ -29,6 +29,7 @@ def prune_tasks(
     graph: Mapping[Hashable, GraphNode],
     outputs: Iterable[Hashable],
     is_kept: Callable[[Hashable], bool],
+    known: Callable[[Hashable], GraphNode | None] = lambda key: None,
 ) -> tuple[dict[Hashable, GraphNode], list[Hashable]]:
     """Walk from the outputs and stop at what is kept.
 
@@ -40,6 +41,9 @@ def prune_tasks(
         Keys that were asked for.
     is_kept : callable
         Whether a key is kept.
+    known : callable
+        Task by which the scheduler knows a key. Where fusion made another one of it, the
+        known one is submitted again: a key must not have two tasks.
 
     Returns
     -------
@@ -65,6 +69,11 @@ def prune_tasks(
             continue
         task = graph.get(key)
         if task is None:
+            continue
+        old = known(key)
+        if old is not None and old.dependencies != task.dependencies:
+            # The scheduler has all that the known task needs.
+            tasks[key] = old
             continue
         tasks[key] = task
         for dependency in task.dependencies:

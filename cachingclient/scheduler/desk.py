@@ -62,7 +62,7 @@ class Desk:
             self.clients.discard(client)
             if not self.clients:
                 self._expiry = asyncio.get_running_loop().call_later(
-                    self.plugin.settings["idle_time"], self.plugin.clear
+                    self.plugin.settings["idle_time"], self.plugin.expire
                 )
 
     def info(self) -> dict[str, Any]:

@@ -132,24 +132,20 @@ class CachePlugin(SchedulerPlugin):
 
     @guarded
     def permit(
-        self, client: str, allowed: Collection[Any] = (), denied: Collection[Any] = (), **_: Any
+        self, client: str, allowed: Collection[Any] = (), denied: Collection[Any] = ()
     ) -> None:
         """Hear which names of the next graph may be kept, and which not."""
         self._withdraw_now(denied)
         self._allow(allowed)
-        self.policy_request(client)
+        self.ledger.policy.request()
         used = [k for k in allowed if k in self.ledger]
         self.ledger.skipped += len(used)
         self.ledger.hit(used)
 
-    def policy_request(self, client: str) -> None:
-        """Count a submission, by which scores age."""
-        self.ledger.policy.request()
-
     @guarded
     def open_submission(self, request: Request) -> Submission:
         """Take, at one moment, what is kept; it stays until the submission has arrived."""
-        self.policy_request(request.client)
+        self.ledger.policy.request()
         submission = Submission(
             request,
             kept=self.ledger.kept,
@@ -157,12 +153,22 @@ class CachePlugin(SchedulerPlugin):
             paid=self.ledger.paid,
             task_overhead=self.settings["task_overhead"],
             trusted=self.allowed,
+            known=self.known_task,
             complete=self._complete(request),
             withdraw=self.withdraw,
             deadline=self.submissions.deadline(),
         )
         self.submissions.add(submission)
         return submission
+
+    def known_task(self, key: Hashable) -> Any:
+        """How the scheduler would compute a key, if it knows all that it needs for that."""
+        tasks = self.scheduler.tasks
+        ts = tasks.get(key)
+        task = ts.run_spec if ts is not None else None
+        if task is None or not all(d in tasks for d in task.dependencies):
+            return None
+        return task
 
     def _complete(self, request: Request) -> bool:
         return (
@@ -207,8 +213,8 @@ class CachePlugin(SchedulerPlugin):
         self, scheduler: Scheduler, *, client: str, keys: set[Hashable], **kwargs: Any
     ) -> None:
         """A submission has arrived: its tasks hold what it uses from now on."""
-        submission = self.submissions.arrived(client, keys)
-        if submission is None:
+        submission = self.submissions.end(client)
+        if submission is None or submission.outputs != keys:
             return
         if submission.verdict is not None:
             if submission.request.use:
@@ -322,7 +328,11 @@ class CachePlugin(SchedulerPlugin):
 
     @guarded
     def _event(self, topic: str, msg: dict[str, Any]) -> None:
-        self.losses.event(topic, msg)
+        if msg["action"] == "update-graph":
+            # No hook tells of a graph that was refused.
+            self.submissions.end(topic)
+        else:
+            self.losses.event(topic, msg)
 
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
@@ -356,6 +366,11 @@ class CachePlugin(SchedulerPlugin):
     def clear(self) -> None:
         """Let go of everything."""
         self.let_go(list(self.ledger.kept))
+
+    @guarded
+    def expire(self) -> None:
+        """Nobody has asked for caching for a while."""
+        self.clear()
 
     def let_go(self, keys: Any) -> None:
         """Let go of keys now: not inside a transition."""

@@ -27,6 +27,8 @@ class Submission:
         Seconds that one more task costs.
     trusted : container
         Names that may be depended on.
+    known : callable
+        How the scheduler would compute a key.
     complete : bool
         Whether all that was asked for is kept.
     withdraw : callable
@@ -43,6 +45,7 @@ class Submission:
         paid: Callable[[str], float],
         task_overhead: float,
         trusted: Container[Any],
+        known: Callable[[Hashable], Any],
         complete: bool,
         withdraw: Callable[[Collection[Any]], None],
         deadline: float,
@@ -53,6 +56,7 @@ class Submission:
         self.paid = paid
         self.task_overhead = task_overhead
         self.trusted = trusted
+        self.known = known
         self.complete = complete
         self.deadline = deadline
         self._withdraw = withdraw
@@ -72,7 +76,7 @@ class Submission:
 
 
 class Submissions:
-    """All submissions on their way.
+    """All submissions on their way: one a client, since each client's are taken in turn.
 
     Parameters
     ----------
@@ -82,11 +86,11 @@ class Submissions:
 
     def __init__(self, lease_time: float) -> None:
         self.lease_time = lease_time
-        self._open: list[Submission] = []
+        self._open: dict[str, Submission] = {}
 
     def add(self, submission: Submission) -> None:
         """Note one that is on its way."""
-        self._open.append(submission)
+        self._open[submission.request.client] = submission
 
     def deadline(self) -> float:
         """When one that starts now is given up."""
@@ -97,13 +101,9 @@ class Submissions:
         if not self._open:
             return False
         now = time.monotonic()
-        self._open = [s for s in self._open if s.deadline > now]
+        self._open = {c: s for c, s in self._open.items() if s.deadline > now}
         return bool(self._open)
 
-    def arrived(self, client: str, keys: set[Hashable]) -> Submission | None:
-        """The submission whose tasks the scheduler has just made."""
-        for submission in self._open:
-            if submission.request.client == client and submission.outputs == keys:
-                self._open.remove(submission)
-                return submission
-        return None
+    def end(self, client: str) -> Submission | None:
+        """The submission of a client that the scheduler has just taken in, or refused."""
+        return self._open.pop(client, None)
