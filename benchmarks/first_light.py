@@ -17,7 +17,9 @@ each block would measure their start instead: imports, first connections, empty 
 formed within a pair; what is printed is the median of the ratios with its 95 % interval from order
 statistics, which assumes nothing about how they are distributed.
 
-    python benchmarks/first_light.py [--rounds 15] [--chunks 500 1000 20000] [--quick]
+    python benchmarks/first_light.py [--parts cold repeat] [--rounds 15] [--chunks 500 1000 20000]
+
+takes about 20 minutes on two cores, most of it for 20,000 chunks; --quick one or two.
 """
 
 from __future__ import annotations
@@ -44,8 +46,13 @@ import cachingclient
 SIZE = 1_000
 #: Seconds a side is given to finish what it does behind the user's back
 SETTLE = 0.3
+#: Pairs that an interval needs at the least
+FEWEST = 6
+#: Chunks after which there are fewer pairs: long computations vary less, and cost more time
+MANY_CHUNKS = 10_000
 #: Chunks whose sum has 100,003 tasks
 REPEAT_CHUNKS = 75_000
+PARTS = ["cold", "repeat"]
 CLIENTS: dict[str, Callable[..., distributed.Client]] = {
     "plain": distributed.Client,
     "caching": cachingclient.Client,
@@ -205,29 +212,41 @@ def parsed() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=15, help="pairs for each number of chunks")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
+    parser.add_argument(
+        "--rounds", type=int, help=f"pairs of cold graphs; default: 15, {FEWEST} of large ones"
+    )
     parser.add_argument("--chunks", type=int, nargs="+", default=[500, 1_000, 20_000])
     parser.add_argument("--quick", action="store_true", help="6 rounds, 500 chunks, small repeat")
     parser.add_argument(
-        "--noise", action="store_true", help="cold graphs with two plain clients: the noise floor"
+        "--noise", action="store_true", help="two plain clients: what the method itself varies by"
     )
     args = parser.parse_args()
     if args.quick:
-        args.rounds, args.chunks = 6, [500]
+        args.rounds, args.chunks = FEWEST, [500]
     return args
+
+
+def run_cold(plain: Side, caching: Side, args: argparse.Namespace) -> None:
+    print("Cold graphs of cheap operations, as ratios to a plain client (median, 95 %)")
+    print(f"{'chunks':>8}  {'wall':24}  {'CPU':24}  {'plain wall':>10}  {'plain CPU':>10}")
+    for chunks in args.chunks:
+        rounds = args.rounds or (FEWEST if chunks > MANY_CHUNKS else 15)
+        report_cold(chunks, pairs(plain, caching, chunks, rounds))
+
+
+def run_repeat(caching: Side, args: argparse.Namespace) -> None:
+    chunks = REPEAT_CHUNKS // (10 if args.quick else 1)
+    report_repeat(chunks, *caching.run(repeat, chunks))
 
 
 def main() -> None:
     args = parsed()
     with Side("plain") as plain, Side("plain" if args.noise else "caching") as caching:
-        print("Cold graphs of cheap operations, as ratios to a plain client (median, 95 %)")
-        print(f"{'chunks':>8}  {'wall':24}  {'CPU':24}  {'plain wall':>10}  {'plain CPU':>10}")
-        for chunks in args.chunks:
-            report_cold(chunks, pairs(plain, caching, chunks, args.rounds))
-        if not args.noise:
-            chunks = REPEAT_CHUNKS // (10 if args.quick else 1)
-            print()
-            report_repeat(chunks, *caching.run(repeat, chunks))
+        if "cold" in args.parts:
+            run_cold(plain, caching, args)
+        if "repeat" in args.parts:
+            run_repeat(caching, args)
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ from cachingclient.policy import CacheyPolicy
 #: Keys whose computation is remembered, to tell what was computed again.
 REMEMBERED = 100_000
 
+#: What is not needed by anything alive is worth this much less; it may still be asked for.
+NOT_NEEDED = 0.01
+
 
 @dataclass
 class Kept:
@@ -103,6 +106,7 @@ class Ledger:
         nbytes: int,
         tasks: int = 0,
         may_evict: bool = True,
+        needed: bool = True,
     ) -> tuple[bool, list[Hashable]]:
         """Offer a key that was just computed.
 
@@ -119,6 +123,8 @@ class Ledger:
             Tasks of the graph whose result it is, if it is one.
         may_evict : bool
             False while others may not be let go.
+        needed : bool
+            False where it is known that no living collection needs it.
 
         Returns
         -------
@@ -126,7 +132,8 @@ class Ledger:
             Whether to keep it, and what to let go for it.
         """
         self.forget(key)
-        victims = self._victims(paid, nbytes) if may_evict else []
+        worth = paid if needed else paid * NOT_NEEDED
+        victims = self._victims(worth, nbytes) if may_evict else []
         if victims is None or self.currsize + nbytes - self._size(victims) > self.limit:
             return False, []
         for victim in victims:
@@ -135,7 +142,7 @@ class Ledger:
         self.kept[key] = Kept(name, nbytes, paid, 0, tasks)
         self.names[name].add(key)
         self.currsize += nbytes
-        self.policy.put(key, paid, nbytes)
+        self.policy.put(key, worth, nbytes)
         return True, victims
 
     def _size(self, keys: Iterable[Hashable]) -> int:

@@ -101,11 +101,12 @@ class Envelope:
             return key in kept and admission.key_name(key) not in denied
 
         def known(key: Hashable) -> GraphNode | None:
-            return submission.known(key) if admission.key_name(key) in verdict.allowed else None
+            # An equal name means an equal value, whatever may be kept of it.
+            return submission.known(key) if admission.has_token(admission.key_name(key)) else None
 
         tasks, used = prune_tasks(graph, request.outputs, is_kept, known)
         total = len(graph) + dropped
-        submission.planned(verdict, used, total=total, skipped=total - len(tasks))
+        submission.planned(verdict, used, tasks, total=total, skipped=total - len(tasks))
         return tasks
 
 

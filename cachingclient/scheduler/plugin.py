@@ -41,6 +41,8 @@ MANY_OUTPUTS = 1000
 PATIENCE = 10
 #: Seconds that a task costs beside its own time, in the scheduler and around it.
 OVERHEAD = 1e-3
+#: Seconds that asking for a result costs whatever it is: sending a graph, and waiting for it.
+REQUEST_OVERHEAD = 5e-3
 
 
 class CachePlugin(SchedulerPlugin):
@@ -154,6 +156,7 @@ class CachePlugin(SchedulerPlugin):
             task_overhead=self.settings["task_overhead"],
             trusted=self.allowed,
             known=self.known_task,
+            is_known=self.scheduler.tasks.__contains__,
             complete=self._complete(request),
             withdraw=self.withdraw,
             deadline=self.submissions.deadline(),
@@ -184,27 +187,33 @@ class CachePlugin(SchedulerPlugin):
         while len(self.allowed) > REMEMBERED:
             self.allowed.popitem(last=False)
 
-    def withdraw(self, names: Collection[Any]) -> None:
+    def withdraw(self, names: Collection[Any], keys: Collection[Hashable]) -> None:
         """Let go of names from another thread, and wait until it is done."""
         done: ThreadFuture[None] = ThreadFuture()
 
         def work() -> None:
-            self._withdraw_now(names)
+            self._withdraw_now(names, keys)
             done.set_result(None)
 
         self.loop.call_soon_threadsafe(guard_call(self, work))
         done.result(timeout=PATIENCE)
 
-    def _withdraw_now(self, names: Collection[Any]) -> None:
+    def _withdraw_now(self, names: Collection[Any], keys: Collection[Hashable] = ()) -> None:
         """What somebody else wants too is used, as it is where nothing is kept."""
         for name in names:
             self.allowed.pop(name, None)
+        kept = {*self.ledger.of_names(names), *self._kept_upstream(keys)}
         tasks = self.scheduler.tasks
-        self.let_go(
-            k
-            for k in self.ledger.of_names(names)
-            if k in tasks and self.holder.only_ours(tasks[k])
-        )
+        self.let_go(k for k in kept if k in tasks and self.holder.only_ours(tasks[k]))
+
+    def _kept_upstream(self, keys: Collection[Hashable]) -> list[Hashable]:
+        work = [self.scheduler.tasks[k] for k in keys if k in self.scheduler.tasks]
+        seen = set(work)
+        while work:
+            new = work.pop().dependencies - seen
+            seen |= new
+            work.extend(new)
+        return [ts.key for ts in seen if ts.key in self.ledger]
 
     # -- hooks -----------------------------------------------------------------
 
@@ -290,6 +299,8 @@ class CachePlugin(SchedulerPlugin):
         if key_name(key) not in self.allowed or not self._may_keep(ts):
             return
         self.ledger.ran(key, seconds)
+        if key in self.outputs:
+            paid += REQUEST_OVERHEAD
         # Where nobody wants or awaits it its release is decided already.
         if paid >= self.settings["min_cost"] and (ts.waiters or ts.who_wants):
             self._offer(ts, paid)
@@ -313,6 +324,7 @@ class CachePlugin(SchedulerPlugin):
             ts.get_nbytes(),
             tasks,
             may_evict=not self.submissions.any(),
+            needed=self.alive.get(key_name(key)) is not False,
         )
         if victims:
             self.holder.let_go_soon(self._forgotten(victims))

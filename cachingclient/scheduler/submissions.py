@@ -6,6 +6,8 @@ import time
 from collections.abc import Callable, Collection, Container, Hashable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from cachingclient.admission import key_name
+
 if TYPE_CHECKING:
     from cachingclient.admission import Verdict
     from cachingclient.graph.envelope import Request
@@ -29,10 +31,13 @@ class Submission:
         Names that may be depended on.
     known : callable
         How the scheduler would compute a key.
+    is_known : callable
+        Whether the scheduler knows a key.
     complete : bool
         Whether all that was asked for is kept.
     withdraw : callable
-        Lets go of names, on the event loop, and returns when that is done.
+        Lets go of names, and of what keys depend on, on the event loop, and returns when
+        that is done.
     deadline : float
         In seconds of `time.monotonic`.
     """
@@ -46,8 +51,9 @@ class Submission:
         task_overhead: float,
         trusted: Container[Any],
         known: Callable[[Hashable], Any],
+        is_known: Callable[[Hashable], bool],
         complete: bool,
-        withdraw: Callable[[Collection[Any]], None],
+        withdraw: Callable[[Collection[Any], Collection[Hashable]], None],
         deadline: float,
     ) -> None:
         self.request = request
@@ -57,6 +63,7 @@ class Submission:
         self.task_overhead = task_overhead
         self.trusted = trusted
         self.known = known
+        self.is_known = is_known
         self.complete = complete
         self.deadline = deadline
         self._withdraw = withdraw
@@ -66,13 +73,22 @@ class Submission:
         self.total = self.skipped = 0
 
     def planned(
-        self, verdict: Verdict, used: list[Hashable], total: int, skipped: int
+        self,
+        verdict: Verdict,
+        used: list[Hashable],
+        tasks: Collection[Hashable],
+        total: int,
+        skipped: int,
     ) -> None:
         """Note what the graph came to; runs in the thread that made it."""
         self.verdict, self.used, self.total, self.skipped = verdict, used, total, skipped
         refused = verdict.denied if self.request.use else verdict.denied.keys() | verdict.allowed
-        if any(self.number_kept(name) for name in refused):
-            self._withdraw(list(refused))
+        if not refused:
+            return
+        # What the scheduler knows already may have been made to depend on kept keys.
+        known = [k for k in tasks if key_name(k) in refused and self.is_known(k)]
+        if known or any(self.number_kept(name) for name in refused):
+            self._withdraw(list(refused), known)
 
 
 class Submissions:
