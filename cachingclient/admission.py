@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, NamedTuple
+
+from dask.typing import Key
 
 NO_TOKEN = "its key has no token"
 WRITES = "writes files"
@@ -25,7 +27,7 @@ WRITTEN = "handed to a writer that may change it in place"
 _TOKEN = re.compile(r"(?:^|-)[0-9a-f]{32}$")
 
 
-def key_name(key: Hashable) -> Any:
+def key_name(key: Key) -> Any:
     """Name of the layer that a key belongs to.
 
     Examples
@@ -39,7 +41,7 @@ def key_name(key: Hashable) -> Any:
 
 
 @lru_cache(10_000)
-def has_token(name: Hashable) -> bool:
+def has_token(name: Key) -> bool:
     """Whether a name identifies its content.
 
     Examples
@@ -89,16 +91,19 @@ EFFECTS = (
     _effect(rf"{_START}(?:write|save|store|dump|upload|export|publish|send)", mutates=True),
 )
 
+#: How deep fused tasks and wrapped functions are looked into.
+DEEP = 40
 #: Longer lists in tasks are data: only their beginning is searched for functions.
 MANY_PARTS = 100
 #: Functions by which dask nests tasks do nothing by themselves (one is called `to_container`).
 _MACHINERY = "dask._task_spec"
 
-#: Types of values that cannot be read twice.
+#: Types of values that cannot be read twice, or that stand for something outside.
 _ONCE = re.compile(
-    r"(?:^|\.)(?:NoneType|generator|async_generator|coroutine|Future|lock|RLock|map|filter|zip"
-    r"|enumerate|reversed|chain|islice|TextIOWrapper|Buffered\w+|FileIO|BytesIO|StringIO"
-    r"|\w*[iI]terator)$"
+    r"(?:^|\.)(?:NoneType|generator|async_generator|coroutine|Future|map|filter|zip|enumerate"
+    r"|reversed|chain|islice|flatiter|socket|SSLSocket|Popen|Thread|Process"
+    r"|\w*(?:[iI]terator|[rR]eader|[wW]riter|File|FileWrapper|IO|IOBase|IOWrapper)"
+    r"|\w*(?:[cC]ursor|[cC]onnection|[lL]ock|Semaphore|Condition|Event|Barrier|Queue))$"
     r"|^itertools\.|^_io\."
 )
 
@@ -138,20 +143,25 @@ def function_name(function: Any) -> str:
     return name if isinstance(name, str) else type(function).__name__
 
 
-def unwrap(function: Any, depth: int = 5) -> Iterator[Any]:
+def unwrap(function: Any, depth: int = DEEP) -> Iterator[Any]:
     """A function and those that it wraps: partials, and functions given as arguments."""
-    if isinstance(function, partial) and depth:
-        for inner in (function.func, *function.args, *function.keywords.values()):
-            if callable(inner):
-                yield from unwrap(inner, depth - 1)
-        return
-    if getattr(function, "__module__", None) != _MACHINERY:
+    for inner in _wrapped(function) if depth else ():
+        if callable(inner):
+            yield from unwrap(inner, depth - 1)
+    if not isinstance(function, partial) and getattr(function, "__module__", "") != _MACHINERY:
         yield function
-    for inner in getattr(function, "funcs", None) or ():  # toolz.compose
-        yield from unwrap(inner, depth - 1) if depth else ()
 
 
-def task_functions(task: Any, depth: int = 5) -> Iterator[Any]:
+def _wrapped(function: Any) -> Iterator[Any]:
+    kind = type(function)
+    if kind is partial or kind.__name__ == "curry":
+        yield function.func
+        yield from (*function.args, *function.keywords.values())
+    elif kind.__name__ == "Compose":  # toolz
+        yield from (function.first, *function.funcs)
+
+
+def task_functions(task: Any, depth: int = DEEP) -> Iterator[Any]:
     """Functions that a task calls or hands on: through fusion, nesting and partials."""
     if not depth:
         return
@@ -202,7 +212,7 @@ class Verdict(NamedTuple):
 
 
 def judge(
-    graph: Mapping[Hashable, Any],
+    graph: Mapping[Key, Any],
     trusted: Container[Any] = (),
     denied: Mapping[Any, str] | None = None,
     lifted: Container[Any] = (),
@@ -261,7 +271,7 @@ def judge(
     return Verdict(names - reasons.keys() - local.keys(), {**local, **reasons})
 
 
-def _handed_over(task: Any, graph: Mapping[Hashable, Any]) -> Iterator[Any]:
+def _handed_over(task: Any, graph: Mapping[Key, Any]) -> Iterator[Any]:
     """Names of what a task gets, through tasks that only hand on."""
     work = list(task.dependencies)
     while work:

@@ -103,6 +103,8 @@ def names_of(collection: Any) -> set[Any]:
     """Names of the layers that belong to a collection."""
     graph = collection.__dask_graph__()
     names = set(getattr(graph, "layers", ()))
-    return names | {key_name(k) for k in graph} | {
-        key_name(k) for k in flatten(collection.__dask_keys__())
-    }
+    return (
+        names
+        | {key_name(k) for k in graph}
+        | {key_name(k) for k in flatten(collection.__dask_keys__())}
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from functools import wraps
 from typing import Any
 
@@ -38,7 +39,6 @@ class CachingClient(distributed.Client):
     >>> client.close()
     """
 
-    @wraps(distributed.Client.__init__)
     def __init__(self, *args: Any, cache_limit: Any = None, **kwargs: Any) -> None:
         settings = read_settings(cache_limit)
         limit = None if cache_limit is None else parse_limit(cache_limit)
@@ -59,20 +59,31 @@ class CachingClient(distributed.Client):
         return self._session.send_graph(plain, expr, keys, *args, **kwargs)
 
     async def _cancel(
-        self, futures: Any, reason: str | None = None, msg: str | None = None, **kwargs: Any
+        self, futures: Any, reason: Any = None, msg: Any = None, force: bool = False
     ) -> None:
         rest = self._session.cancel_alone(futures, reason, msg)
-        await super()._cancel(rest, reason=reason, msg=msg, **kwargs)
+        await super()._cancel(rest, reason=reason, msg=msg, force=force)
 
     @wraps(distributed.Client.submit)
-    def submit(self, *args: Any, **kwargs: Any) -> Any:
+    def submit(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         with self._session.purity(kwargs):
             return super().submit(*args, **kwargs)
 
     @wraps(distributed.Client.map)
-    def map(self, *args: Any, **kwargs: Any) -> Any:
+    def map(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
         with self._session.purity(kwargs):
             return super().map(*args, **kwargs)
 
+
+def _signature() -> inspect.Signature:
+    parent = inspect.signature(distributed.Client.__init__)
+    parameters = list(parent.parameters.values())
+    own = inspect.Parameter("cache_limit", inspect.Parameter.KEYWORD_ONLY, default=None)
+    # before **kwargs
+    return parent.replace(parameters=[*parameters[:-1], own, parameters[-1]])
+
+
+# Editors and help() show the parent's parameters, which *args and **kwargs would hide.
+setattr(CachingClient.__init__, "__signature__", _signature())  # noqa: B010
 
 Client = CachingClient

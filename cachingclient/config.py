@@ -143,9 +143,7 @@ def read_settings(cache_limit: Any = None) -> Settings:
     _refuse_unknown(dask.config.get("cachingclient", default={}))
     values = {
         # The full dotted name finds the spelling of an environment variable too.
-        key.replace("-", "_"): read(
-            dask.config.get(f"cachingclient.{key}"), f"cachingclient.{key}"
-        )
+        key.replace("-", "_"): read(dask.config.get(f"cachingclient.{key}"), f"cachingclient.{key}")
         for key, read in _READERS.items()
     }
     if cache_limit is not None:

@@ -14,6 +14,9 @@ from cachingclient.client import CachingClient
 from cachingclient.config import parse_limit, read_settings
 from cachingclient.session import Session
 
+#: Attribute of a client by which a second `caching` notices the first.
+_MARK = "_cachingclient"
+
 
 class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
     """Keep results for a client, while inside.
@@ -67,10 +70,10 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
     async def _start(self) -> Cache:
         if isinstance(self._client, CachingClient):
             return self._client.cache
-        if self._session is not None or hasattr(self._client, "_cachingclient"):
+        if _MARK in vars(self._client):
             raise RuntimeError("client is inside 'with caching(client)' already")
         session = self._session = Session(self._client, self._settings, self._limit)
-        self._client._cachingclient = session  # so that a second one notices
+        setattr(self._client, _MARK, session)
         try:
             await session.connect()
             self._wrap(session)
@@ -87,9 +90,7 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
             await plain(*args, **kwargs)
             await session.connect()
 
-        async def cancel(
-            plain: Any, instance: Any, args: Any, kwargs: Any
-        ) -> Any:
+        async def cancel(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
             return await _cancel(session, plain, *args, **kwargs)
 
         def submit(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -103,9 +104,7 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
         self._replace("map", submit)
 
     def _replace(self, name: str, wrapper: Callable[..., Any]) -> None:
-        setattr(
-            self._client, name, wrapt.FunctionWrapper(getattr(self._client, name), wrapper)
-        )
+        setattr(self._client, name, wrapt.FunctionWrapper(getattr(self._client, name), wrapper))
         self._wrapped.append(name)
 
     async def _stop(self) -> None:
@@ -118,7 +117,7 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
             for name in self._wrapped:
                 delattr(self._client, name)
             self._wrapped.clear()
-            del self._client._cachingclient
+            delattr(self._client, _MARK)
 
 
 async def _cancel(

@@ -40,7 +40,7 @@ class CacheInfo(NamedTuple):
     def __sub__(self, other: CacheInfo) -> CacheInfo:
         if not isinstance(other, CacheInfo):
             return NotImplemented
-        return CacheInfo(*(a - b for a, b in zip(self, other)))
+        return CacheInfo._make(a - b for a, b in zip(self, other))
 
 
 class Entry(NamedTuple):

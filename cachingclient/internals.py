@@ -7,7 +7,7 @@ Nothing else in this package imports or calls a private name of theirs, and
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 # Kinds of expressions that reach a client: each is rewritten in a way of its own.
@@ -17,16 +17,16 @@ from dask._expr import HLGFinalizeCompute as HLGFinalizeCompute
 from dask._expr import LLGExpr as LLGExpr
 from dask._expr import _HLGExprSequence as HLGExprSequence
 
+# Optimizers return graphs with legacy tasks, whose dependencies only this finds.
 # Tasks: references to other tasks are found, and keys renamed, in them.
 from dask._task_spec import Alias as Alias
 from dask._task_spec import GraphNode as GraphNode
 from dask._task_spec import List as TaskList
 from dask._task_spec import Task as Task
 from dask._task_spec import TaskRef as TaskRef
-
-# Optimizers return graphs with legacy tasks, whose dependencies only this finds.
 from dask._task_spec import convert_legacy_graph as convert_legacy_graph
 from dask._task_spec import cull as cull
+from dask.typing import Key
 from distributed import Client, Future, Scheduler
 from distributed.client import FutureState
 from distributed.scheduler import ClientState, TaskState
@@ -75,7 +75,7 @@ def cancel_one(future: Future, reason: str | None, msg: str | None) -> None:
     future._state.cancel(reason=reason, msg=msg)
 
 
-def live_references(client: Client, key: Hashable) -> int:
+def live_references(client: Client, key: Key) -> int:
     """How many futures of a key are alive."""
     return client.refcount.get(key, 0)
 
@@ -118,6 +118,6 @@ def blockwise_parts(layer: Any) -> tuple[Task, list[Any]]:
     return layer.task, [a for a, index in layer.indices if index is None]
 
 
-def as_graph(graph: Mapping[Hashable, Any]) -> dict[Hashable, GraphNode]:
+def as_graph(graph: Mapping[Key, Any]) -> dict[Key, GraphNode]:
     """A low-level graph in which every task knows what it depends on."""
     return convert_legacy_graph(graph)

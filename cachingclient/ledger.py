@@ -7,8 +7,10 @@ the plugin's part.
 from __future__ import annotations
 
 from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
+
+from dask.typing import Key
 
 from cachingclient.policy import CacheyPolicy
 
@@ -59,9 +61,9 @@ class Ledger:
     """
 
     #: {key: what is known of it}
-    kept: dict[Hashable, Kept]
+    kept: dict[Key, Kept]
     #: {name of a layer: its kept keys}
-    names: defaultdict[str, set[Hashable]]
+    names: defaultdict[str, set[Key]]
 
     def __init__(self, policy: CacheyPolicy, limit: int) -> None:
         self.policy = policy
@@ -71,9 +73,9 @@ class Ledger:
         self.currsize = 0
         self.hits = self.misses = self.skipped = self.evictions = 0
         self.saved = self.recomputed = 0.0
-        self._computed: OrderedDict[Hashable, None] = OrderedDict()
+        self._computed: OrderedDict[Key, None] = OrderedDict()
 
-    def __contains__(self, key: Hashable) -> bool:
+    def __contains__(self, key: Key) -> bool:
         return key in self.kept
 
     def number(self, name: str) -> int:
@@ -87,7 +89,7 @@ class Ledger:
         kept = (self.kept.get(k) for k in tuple(self.names.get(name) or ()))
         return sum(k.paid for k in kept if k is not None)
 
-    def ran(self, key: Hashable, seconds: float) -> None:
+    def ran(self, key: Key, seconds: float) -> None:
         """Count a key that ran and was allowed to be kept."""
         self.misses += 1
         if key in self._computed:
@@ -100,19 +102,19 @@ class Ledger:
 
     def offer(
         self,
-        key: Hashable,
+        key: Key,
         name: str,
         paid: float,
         nbytes: int,
         tasks: int = 0,
         may_evict: bool = True,
         needed: bool = True,
-    ) -> tuple[bool, list[Hashable]]:
+    ) -> tuple[bool, list[Key]]:
         """Offer a key that was just computed.
 
         Parameters
         ----------
-        key : Hashable
+        key : Key
         name : str
             Name of its layer.
         paid : float
@@ -145,10 +147,10 @@ class Ledger:
         self.policy.put(key, worth, nbytes)
         return True, victims
 
-    def _size(self, keys: Iterable[Hashable]) -> int:
+    def _size(self, keys: Iterable[Key]) -> int:
         return sum(self.kept[k].nbytes for k in keys)
 
-    def _victims(self, paid: float, nbytes: int) -> list[Hashable] | None:
+    def _victims(self, paid: float, nbytes: int) -> list[Key] | None:
         """Keys worth less than a newcomer that make room for it; None if it is not worth it."""
         need = self.currsize + nbytes - self.limit
         if need <= 0:
@@ -158,7 +160,7 @@ class Ledger:
         worth = self.policy.estimate(paid, nbytes)
         return self._collect(need, lambda key: self.policy.score(key) < worth)
 
-    def _collect(self, need: float, may_go: Callable[[Hashable], bool]) -> list[Hashable] | None:
+    def _collect(self, need: float, may_go: Callable[[Key], bool]) -> list[Key] | None:
         victims = []
         for key in self.policy.least_valuable():
             if need <= 0 or not may_go(key):
@@ -167,7 +169,7 @@ class Ledger:
             need -= self.kept[key].nbytes
         return victims if need <= 0 else None
 
-    def hit(self, keys: Collection[Hashable]) -> None:
+    def hit(self, keys: Collection[Key]) -> None:
         """Count kept keys that a submission uses in place of computing them."""
         for key in keys:
             kept = self.kept[key]
@@ -176,7 +178,7 @@ class Ledger:
             self.policy.touch(key)
         self.hits += len(keys)
 
-    def forget(self, key: Hashable) -> None:
+    def forget(self, key: Key) -> None:
         """Take a key off the books, whatever became of it."""
         kept = self.kept.pop(key, None)
         if kept is None:
@@ -188,7 +190,7 @@ class Ledger:
         if not keys:
             del self.names[kept.name]
 
-    def over_limit(self) -> list[Hashable]:
+    def over_limit(self) -> list[Key]:
         """Let the least valuable keys go until the limit is kept; returns them."""
         victims = self._collect(self.currsize - self.limit, lambda key: True) or []
         for key in victims:
@@ -196,17 +198,17 @@ class Ledger:
         self.evictions += len(victims)
         return victims
 
-    def resize(self, limit: int) -> list[Hashable]:
+    def resize(self, limit: int) -> list[Key]:
         """Change the limit; returns what has to go."""
         self.limit = limit
         return self.over_limit()
 
-    def matching(self, prefix: str | None = None) -> list[Hashable]:
+    def matching(self, prefix: str | None = None) -> list[Key]:
         """Kept keys of layers whose name starts with a prefix."""
         if prefix is None:
             return list(self.kept)
         return [k for n, keys in self.names.items() if n.startswith(prefix) for k in keys]
 
-    def of_names(self, names: Iterable[str]) -> list[Hashable]:
+    def of_names(self, names: Iterable[str]) -> list[Key]:
         """Kept keys of these layers."""
         return [k for n in names if n in self.names for k in self.names[n]]

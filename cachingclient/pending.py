@@ -1,9 +1,14 @@
-"""Computations on their way, kept until they are in memory once: a kept result may be lost meanwhile."""
+"""Computations on their way, remembered until they are in memory once.
+
+A kept result that they count on may be lost meanwhile; then they are sent again.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
+
+from dask.typing import Key
 
 #: What the scheduler says when a graph refers to a key that is gone.
 LOST = "lost dependencies"
@@ -21,13 +26,11 @@ class Job:
         before, the last nothing.
     """
 
-    def __init__(
-        self, keys: Iterable[Hashable], ways: Iterable[Callable[[list[Hashable]], Any]]
-    ) -> None:
+    def __init__(self, keys: Iterable[Key], ways: Iterable[Callable[[list[Key]], Any]]) -> None:
         self.keys = list(keys)
         self.ways = list(ways)
 
-    def send(self, keys: list[Hashable]) -> Any:
+    def send(self, keys: list[Key]) -> Any:
         """Send it in the next way."""
         return self.ways.pop(0)(keys)
 
@@ -47,12 +50,12 @@ class PendingJobs:
     """
 
     def __init__(self) -> None:
-        self._jobs: dict[Hashable, Job] = {}
+        self._jobs: dict[Key, Job] = {}
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def __contains__(self, key: Hashable) -> bool:
+    def __contains__(self, key: Key) -> bool:
         return key in self._jobs
 
     def send(self, job: Job) -> Any:
@@ -67,16 +70,16 @@ class PendingJobs:
                 self._jobs.pop(key, None)
             raise
 
-    def done(self, key: Hashable) -> None:
+    def done(self, key: Key) -> None:
         """A key is in memory, or has failed: from now on it is as with a plain client."""
         self._jobs.pop(key, None)
 
     def lost(
         self,
-        keys: Collection[Hashable],
+        keys: Collection[Key],
         reason: str | None,
-        is_wanted: Callable[[Hashable], bool],
-    ) -> list[Hashable]:
+        is_wanted: Callable[[Key], bool],
+    ) -> list[Key]:
         """Send again what was cancelled because something kept was lost.
 
         Parameters
@@ -93,7 +96,7 @@ class PendingJobs:
         list
             Keys that are cancelled indeed.
         """
-        again: dict[int, tuple[Job, list[Hashable]]] = {}
+        again: dict[int, tuple[Job, list[Key]]] = {}
         cancelled = []
         for key in keys:
             job = self._jobs.get(key) if reason == LOST else None

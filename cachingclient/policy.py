@@ -28,10 +28,11 @@ Where it is not sound it is corrected here:
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 import cachey
+from dask.typing import Key
 
 #: What one kept key costs the scheduler, in bytes; also keeps tiny results comparable.
 KEY_OVERHEAD = 1000
@@ -62,9 +63,9 @@ class CacheyPolicy:
         # The base must grow per request, not per touch: touches leave it as it is.
         self._growth = self._scorer._base_multiplier
         self._scorer._base_multiplier = 1
-        self._scores: dict[Hashable, float] = {}
-        self._order: dict[Hashable, int] = {}
-        self._heap: list[tuple[float, int, Hashable]] = []
+        self._scores: dict[Key, float] = {}
+        self._order: dict[Key, int] = {}
+        self._heap: list[tuple[float, int, Key]] = []
         self._pushed = 0
 
     def request(self) -> None:
@@ -98,28 +99,28 @@ class CacheyPolicy:
     def _cost(self, paid: float, nbytes: int) -> float:
         return paid / (max(nbytes, 0) + KEY_OVERHEAD)
 
-    def put(self, key: Hashable, paid: float, nbytes: int) -> None:
+    def put(self, key: Key, paid: float, nbytes: int) -> None:
         """Score a key that is kept from now on."""
         self.forget(key)
         self._set(key, self._scorer.touch(key, self._cost(paid, nbytes)))
 
-    def touch(self, key: Hashable) -> None:
+    def touch(self, key: Key) -> None:
         """Note that a kept key was asked for."""
         if key in self._scores:
             self._set(key, self._scorer.touch(key))
 
-    def score(self, key: Hashable) -> float:
+    def score(self, key: Key) -> float:
         """Score of a kept key; reading it changes nothing."""
         return self._scores[key]
 
-    def forget(self, key: Hashable) -> None:
+    def forget(self, key: Key) -> None:
         """Drop all that is known of a key."""
         if self._scores.pop(key, None) is not None:
             del self._order[key]
             self._scorer.cost.pop(key, None)
             self._scorer.time.pop(key, None)
 
-    def least_valuable(self) -> Iterator[Hashable]:
+    def least_valuable(self) -> Iterator[Key]:
         """Kept keys in the order in which they may go; the caller stops when it has enough."""
         popped = []
         try:
@@ -133,7 +134,7 @@ class CacheyPolicy:
             for item in popped:
                 heappush(self._heap, item)
 
-    def _set(self, key: Hashable, score: float) -> None:
+    def _set(self, key: Key, score: float) -> None:
         self._pushed += 1
         self._scores[key] = score
         self._order[key] = self._pushed

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
+
+from dask.typing import Key
 
 
 class RecentKeys:
@@ -27,12 +29,12 @@ class RecentKeys:
 
     def __init__(self, maxsize: int) -> None:
         self.maxsize = maxsize
-        self._keys: OrderedDict[Hashable, None] = OrderedDict()
+        self._keys: OrderedDict[Key, None] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._keys)
 
-    def kept(self, keys: Collection[Hashable]) -> None:
+    def kept(self, keys: Collection[Key]) -> None:
         """Note keys that are kept."""
         for key in keys:
             self._keys[key] = None
@@ -40,12 +42,12 @@ class RecentKeys:
         while len(self._keys) > self.maxsize:
             self._keys.popitem(last=False)
 
-    def dropped(self, keys: Collection[Hashable]) -> None:
+    def dropped(self, keys: Collection[Key]) -> None:
         """Note keys that are no longer kept."""
         for key in keys:
             self._keys.pop(key, None)
 
-    def knows(self, keys: Collection[Hashable]) -> bool:
+    def knows(self, keys: Collection[Key]) -> bool:
         """Whether all of some keys are kept, as far as is known; these are the most recent then."""
         found = bool(keys) and all(k in self._keys for k in keys)
         if found:

@@ -6,11 +6,12 @@ import contextlib
 import logging
 import warnings
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Collection, Container, Hashable, Iterator
+from collections.abc import Callable, Collection, Container, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import dask
+from dask.typing import Key
 from distributed import Future
 from distributed.client import futures_of
 from distributed.protocol.pickle import dumps
@@ -58,7 +59,7 @@ class Session:
     #: names whose futures may be depended on, the least recent first
     trusted: OrderedDict[Any, None]
     #: final keys that plain dask would have given a name of their own each time
-    finals: OrderedDict[Hashable, None]
+    finals: OrderedDict[Key, None]
 
     def __init__(self, client: Client, settings: Settings, limit: float | None = None) -> None:
         self.client = client
@@ -73,7 +74,7 @@ class Session:
         #: whether this session brought the plugin
         self.installed = False
         #: {final key: cancels of this client that the scheduler has not answered yet}
-        self._cancelling: Counter[Hashable] = Counter()
+        self._cancelling: Counter[Key] = Counter()
         self._comm: Any = None
         self._warned: set[str] = set()
         self._handlers: dict[str, Callable[..., Any]] = {}
@@ -169,16 +170,16 @@ class Session:
 
     # -- listening -------------------------------------------------------------
 
-    def _key_in_memory(self, key: Hashable = None, **kwargs: Any) -> Any:
+    def _key_in_memory(self, key: Any = None, **kwargs: Any) -> Any:
         self.pending.done(key)
         return self._handlers["key-in-memory"](key=key, **kwargs)
 
-    def _task_erred(self, key: Hashable = None, **kwargs: Any) -> Any:
+    def _task_erred(self, key: Any = None, **kwargs: Any) -> Any:
         self.pending.done(key)
         return self._handlers["task-erred"](key=key, **kwargs)
 
     def _cancelled_keys(
-        self, keys: Collection[Hashable], reason: str | None = None, **kwargs: Any
+        self, keys: Collection[Key], reason: str | None = None, **kwargs: Any
     ) -> Any:
         self.recent.dropped(keys)
         if reason != LOST:
@@ -189,7 +190,7 @@ class Session:
             logger.exception("A computation could not be sent again")
         return self._handlers["cancelled-keys"](keys=keys, reason=reason, **kwargs)
 
-    def _is_late(self, key: Hashable) -> bool:
+    def _is_late(self, key: Key) -> bool:
         """Whether this answers a cancel that a new computation of the same key has overtaken."""
         if not self._cancelling[key]:
             self._cancelling.pop(key, None)
@@ -225,7 +226,9 @@ class Session:
         finally:
             _said_pure.reset(token)
 
-    def send_graph(self, plain: Callable[..., Any], expr: Any, keys: Any, *args: Any, **kw: Any) -> Any:
+    def send_graph(
+        self, plain: Callable[..., Any], expr: Any, keys: Any, *args: Any, **kw: Any
+    ) -> Any:
         """Send a graph, as `plain` would: the scheduler learns what may be left out.
 
         Parameters
@@ -249,7 +252,7 @@ class Session:
         return plain(expr, keys, *args, **kw) if send is None else send()
 
     def _prepare(
-        self, plain: Callable[..., Any], expr: Any, keys: list[Hashable], args: Any, kw: Any
+        self, plain: Callable[..., Any], expr: Any, keys: list[Key], args: Any, kw: Any
     ) -> Callable[[], Any]:
         annotations = dask.get_annotations()
         wish = annotations.get("cache")
@@ -269,7 +272,7 @@ class Session:
         self,
         plain: Callable[..., Any],
         expr: Any,
-        keys: list[Hashable],
+        keys: list[Key],
         args: Any,
         kw: Any,
         use: bool,
@@ -303,7 +306,7 @@ class Session:
         self,
         plain: Callable[..., Any],
         plan: Plan,
-        keys: list[Hashable],
+        keys: list[Key],
         args: Any,
         kw: Any,
         lift_all: bool,
@@ -321,8 +324,8 @@ class Session:
         self._note_finals(plan.renamed.values())
         annotations = dict(dask.get_annotations())
 
-        def way(expr: Any) -> Callable[[list[Hashable]], Any]:
-            def send(keys: list[Hashable]) -> Any:
+        def way(expr: Any) -> Callable[[list[Key]], Any]:
+            def send(keys: list[Key]) -> Any:
                 with dask.annotate(**annotations):
                     return plain(expr, keys, *args, **kw)
 
@@ -333,19 +336,19 @@ class Session:
         if known and self.recent.knows(new):
             ways.insert(0, way(Envelope(None, request)))
 
-        def send() -> dict[Hashable, Future]:
+        def send() -> dict[Key, Future]:
             return self._as_asked(self.pending.send(Job(new, ways)), keys, plan.renamed)
 
         return send
 
     def _as_asked(
         self,
-        futures: dict[Hashable, Future],
-        keys: list[Hashable],
-        renamed: dict[Hashable, Hashable],
-    ) -> dict[Hashable, Future]:
+        futures: dict[Key, Future],
+        keys: list[Key],
+        renamed: dict[Key, Key],
+    ) -> dict[Key, Future]:
         """Futures under the keys that the user asked for, one each."""
-        given: dict[Hashable, Future] = {}
+        given: dict[Key, Future] = {}
         taken = set()
         for key in keys:
             new = renamed.get(key, key)
@@ -353,7 +356,7 @@ class Session:
             taken.add(new)
         return given
 
-    def _request(self, keys: list[Hashable], **kwargs: Any) -> Request:
+    def _request(self, keys: list[Key], **kwargs: Any) -> Request:
         assert self.scheduler_id is not None
         return Request(self.scheduler_id, self.client.id, tuple(keys), **kwargs)
 

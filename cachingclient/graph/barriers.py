@@ -7,12 +7,13 @@ the price of one more task a chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 from dask.blockwise import Blockwise
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.typing import Key
 
 from cachingclient.admission import key_name
 from cachingclient.graph.layers import GraphFacts, LayerFacts
@@ -134,7 +135,10 @@ def protect(expr: Expr, names: set[str]) -> Expr:
 
 
 def worth_reading(
-    hlg: HighLevelGraph, number_kept: Callable[[str], int], paid: Callable[[str], float], task: float
+    hlg: HighLevelGraph,
+    number_kept: Callable[[str], int],
+    paid: Callable[[str], float],
+    task: float,
 ) -> set[str]:
     """Layers of which something is kept, so that their keys should be visible.
 
@@ -172,7 +176,7 @@ class BarrierOptimizer:
         self.inner = inner
         self.barriers = tuple(barriers)
 
-    def __call__(self, graph: Any, keys: Iterable[Hashable], **kwargs: Any) -> Any:
+    def __call__(self, graph: Any, keys: Iterable[Key], **kwargs: Any) -> Any:
         true = list(flatten(keys))
         # What is not needed may be protected too: it is culled below.
         protected = list(self._protected(graph))
@@ -185,7 +189,7 @@ class BarrierOptimizer:
             _reify(tasks, protected)
         return tasks
 
-    def _protected(self, graph: HighLevelGraph) -> Iterable[Hashable]:
+    def _protected(self, graph: HighLevelGraph) -> Iterable[Key]:
         for name in self.barriers:
             layer = graph.layers.get(name)
             if layer is not None:
@@ -193,13 +197,11 @@ class BarrierOptimizer:
                 yield from keys if isinstance(layer, Blockwise) else _named(keys, name)
 
 
-def _named(keys: Iterable[Hashable], name: str) -> Iterable[Hashable]:
+def _named(keys: Iterable[Key], name: str) -> Iterable[Key]:
     return (k for k in keys if key_name(k) == name)
 
 
-def collapse_aliases(
-    tasks: dict[Hashable, GraphNode], protected: set[Hashable]
-) -> dict[Hashable, GraphNode]:
+def collapse_aliases(tasks: dict[Key, GraphNode], protected: set[Key]) -> dict[Key, GraphNode]:
     """Give fused tasks the keys that only refer to them.
 
     Linear fusion renames what it fuses and leaves an alias under the old key,
@@ -222,7 +224,7 @@ def collapse_aliases(
     }
     if not renamed:
         return tasks
-    users: dict[Hashable, int] = dict.fromkeys(renamed.values(), 0)
+    users: dict[Key, int] = dict.fromkeys(renamed.values(), 0)
     for task in tasks.values():
         for dependency in task.dependencies:
             if dependency in users:
@@ -235,7 +237,7 @@ def collapse_aliases(
     return out
 
 
-def _reify(tasks: dict[Hashable, GraphNode], keys: Iterable[Hashable]) -> None:
+def _reify(tasks: dict[Key, GraphNode], keys: Iterable[Key]) -> None:
     """Partitions of bags may be iterators, which only one reader can read."""
     from dask.bag.core import reify
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from dask.typing import Key
 
 from cachingclient import admission
 from cachingclient.graph.barriers import graphs_of, protect, worth_reading
@@ -25,7 +27,7 @@ class Request:
     #: id of the client
     client: str
     #: keys that were asked for
-    outputs: tuple[Hashable, ...]
+    outputs: tuple[Key, ...]
     #: {name that may not be kept, nor be answered from what is kept: reason}
     denied: Mapping[Any, str] = field(default_factory=dict)
     #: names to keep although they are not known to be pure
@@ -67,7 +69,7 @@ class Envelope:
     def __reduce__(self) -> Any:
         return open_envelope, (self.expr, self.request)
 
-    def __dask_graph__(self) -> Mapping[Hashable, Any]:
+    def __dask_graph__(self) -> Mapping[Key, Any]:
         if self.expr is None or (self.submission is not None and self.submission.complete):
             self._empty = True
             return {}
@@ -81,13 +83,14 @@ class Envelope:
             self.expr = plain
             return plain.__dask_graph__()
 
-    def __dask_annotations__(self) -> Mapping[str, Mapping[Hashable, Any]]:
+    def __dask_annotations__(self) -> Mapping[str, Mapping[Key, Any]]:
         return {} if self._empty or self.expr is None else self.expr.__dask_annotations__()
 
-    def _pruned(self, submission: Any) -> dict[Hashable, GraphNode]:
+    def _pruned(self, submission: Any) -> dict[Key, GraphNode]:
         request = self.request
         kept = submission.kept if request.use else {}
         dropped = self._prune_layers(submission) if kept else 0
+        assert self.expr is not None
         graph = as_graph(self.expr.__dask_graph__())
         verdict = admission.judge(
             graph,
@@ -97,10 +100,10 @@ class Envelope:
         )
         denied = verdict.denied
 
-        def is_kept(key: Hashable) -> bool:
+        def is_kept(key: Key) -> bool:
             return key in kept and admission.key_name(key) not in denied
 
-        def known(key: Hashable) -> GraphNode | None:
+        def known(key: Key) -> GraphNode | None:
             # An equal name means an equal value, whatever may be kept of it.
             return submission.known(key) if admission.has_token(admission.key_name(key)) else None
 
@@ -109,7 +112,6 @@ class Envelope:
         submission.planned(verdict, used, tasks, total=total, skipped=total - len(tasks))
         return tasks
 
-
     def _prune_layers(self, submission: Any) -> int:
         """Drop what is kept whole, and make what is kept in part visible."""
         denied = self.request.denied
@@ -117,6 +119,7 @@ class Envelope:
         def number_kept(name: str) -> int:
             return 0 if name in denied else submission.number_kept(name)
 
+        assert self.expr is not None
         outputs = {admission.key_name(k) for k in self.request.outputs}
         self.expr, dropped = prune_layers(self.expr, number_kept, outputs)
         visible = set()

@@ -8,13 +8,14 @@ what was said of how to compute it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import dask
 from dask.core import flatten
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.tokenize import TokenizationError, tokenize
+from dask.typing import Key
 
 from cachingclient.admission import has_token, key_name
 from cachingclient.internals import (
@@ -77,9 +78,7 @@ def _shape(keys: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def rename(
-    expr: Expr, trusted: Callable[[Any], bool], said: Any
-) -> tuple[Expr, dict[Hashable, Hashable]]:
+def rename(expr: Expr, trusted: Callable[[Any], bool], said: Any) -> tuple[Expr, dict[Key, Key]]:
     """Give the final results of an expression names that are the same each time.
 
     Parameters
@@ -96,7 +95,7 @@ def rename(
     (Expr, dict)
         The expression, and {old key: new key} of what was renamed.
     """
-    renamed: dict[Hashable, Hashable] = {}
+    renamed: dict[Key, Key] = {}
     if isinstance(expr, HLGExprSequence):
         parts = []
         for part in expr.operands:
@@ -113,7 +112,7 @@ def rename(
 
 def _rename_single(
     expr: HLGFinalizeCompute, trusted: Callable[[Any], bool], said: Any
-) -> tuple[Expr, dict[Hashable, Hashable]]:
+) -> tuple[Expr, dict[Key, Key]]:
     postcompute = expr.postcompute
     if not isinstance(postcompute, tuple):
         return expr, {}
@@ -128,10 +127,10 @@ def _rename_single(
 
 def _rename_group(
     expr: HLGExpr, trusted: Callable[[Any], bool], said: Any
-) -> tuple[Expr, dict[Hashable, Hashable]]:
+) -> tuple[Expr, dict[Key, Key]]:
     """Several results that dask merged into one graph, each with a layer of its own."""
     hlg = expr.hlg
-    renamed: dict[Hashable, Hashable] = {}
+    renamed: dict[str, str] = {}
     for name in hlg.layers:
         if isinstance(name, str) and name.startswith(PREFIX):
             (task,) = hlg.layers[name].values()
@@ -140,12 +139,13 @@ def _rename_group(
                 renamed[name] = PREFIX + token
     if not renamed:
         return expr, {}
+    keys: dict[Key, Key] = dict(renamed.items())
     operands = list(expr.operands)
     operands[0] = _with_names(hlg, renamed)
     output_keys = expr.operand("output_keys")
     if output_keys is not None:
-        operands[2] = replace_keys(output_keys, renamed)
-    return rebuilt(expr, operands), renamed
+        operands[2] = replace_keys(output_keys, keys)
+    return rebuilt(expr, operands), keys
 
 
 def _token_of_task(task: Any, trusted: Callable[[Any], bool], said: Any) -> str | None:
@@ -162,7 +162,7 @@ def _plain_keys(tree: Any) -> Any:
     return tree.target if isinstance(tree, Alias) else tree
 
 
-def _with_names(hlg: HighLevelGraph, renamed: Mapping[Hashable, Hashable]) -> HighLevelGraph:
+def _with_names(hlg: HighLevelGraph, renamed: Mapping[str, str]) -> HighLevelGraph:
     layers, dependencies = dict(hlg.layers), dict(hlg.dependencies)
     for old, new in renamed.items():
         (task,) = layers.pop(old).values()
@@ -171,7 +171,7 @@ def _with_names(hlg: HighLevelGraph, renamed: Mapping[Hashable, Hashable]) -> Hi
     return HighLevelGraph(layers, dependencies)
 
 
-def replace_keys(keys: Any, renamed: Mapping[Hashable, Hashable]) -> Any:
+def replace_keys(keys: Any, renamed: Mapping[Key, Key]) -> Any:
     """Replace keys in nested lists.
 
     Examples

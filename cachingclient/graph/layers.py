@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import operator
 import weakref
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+from dask.typing import Key
 
 from cachingclient import admission
 from cachingclient.internals import Alias, TaskRef, blockwise_parts
@@ -178,7 +179,7 @@ def _reason(name: str, scan: _Scan) -> str | None:
     return None
 
 
-def _text(name: Hashable) -> bool:
+def _text(name: Key) -> bool:
     return isinstance(name, str)
 
 
@@ -194,7 +195,7 @@ class GraphFacts:
     lifted: set[Any]
 
 
-def graph_facts(hlg: HighLevelGraph, trusted: Iterable[Any]) -> GraphFacts:
+def graph_facts(hlg: HighLevelGraph, trusted: Container[Any]) -> GraphFacts:
     """Judge a HighLevelGraph by its layers.
 
     Parameters

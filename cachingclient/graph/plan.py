@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Hashable
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import Any
 
 from dask.highlevelgraph import HighLevelGraph
+from dask.typing import Key
 
 from cachingclient import admission
 from cachingclient.config import Settings
@@ -21,7 +22,7 @@ class Plan:
 
     expr: Expr
     #: {key that the user asked for: key that is sent}
-    renamed: dict[Hashable, Hashable]
+    renamed: dict[Key, Key]
     #: {name that may not be kept: reason}
     denied: dict[Any, str]
     #: names that the user wants kept
@@ -74,7 +75,7 @@ def _barriers(
 
 
 def _deny_random_names(
-    facts: list[GraphFacts], renamed: dict[Hashable, Hashable], denied: dict[Any, str]
+    facts: list[GraphFacts], renamed: dict[Key, Key], denied: dict[Any, str]
 ) -> None:
     """Names that plain dask gave to final results look like tokens, and never come back."""
     for of_graph in facts:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Any
 
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
+from dask.typing import Key
 
 from cachingclient.internals import (
     Expr,
@@ -26,11 +27,11 @@ class KeptLayer(MaterializedLayer):
 
 
 def prune_tasks(
-    graph: Mapping[Hashable, GraphNode],
-    outputs: Iterable[Hashable],
-    is_kept: Callable[[Hashable], bool],
-    known: Callable[[Hashable], GraphNode | None] = lambda key: None,
-) -> tuple[dict[Hashable, GraphNode], list[Hashable]]:
+    graph: Mapping[Key, GraphNode],
+    outputs: Iterable[Key],
+    is_kept: Callable[[Key], bool],
+    known: Callable[[Key], GraphNode | None] = lambda key: None,
+) -> tuple[dict[Key, GraphNode], list[Key]]:
     """Walk from the outputs and stop at what is kept.
 
     Parameters
@@ -58,7 +59,7 @@ def prune_tasks(
     >>> list(tasks), used
     (['y'], ['x'])
     """
-    tasks: dict[Hashable, GraphNode] = {}
+    tasks: dict[Key, GraphNode] = {}
     used = []
     work = list(outputs)
     seen = set(work)
@@ -84,7 +85,7 @@ def prune_tasks(
 
 
 def prune_layers(
-    expr: Expr, number_kept: Callable[[str], int], outputs: Container[Hashable]
+    expr: Expr, number_kept: Callable[[str], int], outputs: Container[Key]
 ) -> tuple[Expr, int]:
     """Drop layers that are kept whole, before their tasks are made.
 
@@ -109,6 +110,7 @@ def prune_layers(
         return expr, 0
     # The graph to finalize is an expression of its own inside.
     inner = expr.operand("dsk")
+    new: Any
     if isinstance(inner, Expr):
         new, dropped = prune_layers(inner, number_kept, outputs)
     else:
@@ -119,7 +121,7 @@ def prune_layers(
 
 
 def prune_graph(
-    hlg: HighLevelGraph, number_kept: Callable[[str], int], outputs: Container[Hashable]
+    hlg: HighLevelGraph, number_kept: Callable[[str], int], outputs: Container[Key]
 ) -> tuple[HighLevelGraph, int]:
     """Drop layers of a HighLevelGraph that are kept whole, and what only they need."""
     dependents = hlg.dependents

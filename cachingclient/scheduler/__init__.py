@@ -1,1 +1,1 @@
-"""What runs on the scheduler: imports only the standard library, dask, distributed and pure modules."""
+"""What runs on the scheduler: imports nothing but dask, distributed and pure modules."""

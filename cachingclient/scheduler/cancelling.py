@@ -8,8 +8,10 @@ the client's connection with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
+
+from dask.typing import Key
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -35,18 +37,18 @@ class CancelGuard:
     def __init__(
         self,
         holder: Holder,
-        is_kept: Callable[[Hashable], bool],
-        forget: Callable[[list[Hashable]], Any],
+        is_kept: Callable[[Key], bool],
+        forget: Callable[[list[Key]], Any],
     ) -> None:
         self.holder = holder
         self.scheduler: Scheduler = holder.scheduler
         self._is_kept = is_kept
         self._forget = forget
-        self._inner = self.scheduler.stream_handlers[OPERATION]
+        self._inner: Any = self.scheduler.stream_handlers[OPERATION]
         self.scheduler.stream_handlers[OPERATION] = self
 
     def __call__(
-        self, keys: Collection[Hashable], client: str, force: bool = False, **kwargs: Any
+        self, keys: Collection[Key], client: str, force: bool = False, **kwargs: Any
     ) -> None:
         cs = self.scheduler.clients.get(client)
         if cs is None or not self._meets_unwanted(keys, cs, force):
@@ -54,7 +56,7 @@ class CancelGuard:
         else:
             self._release(keys, cs, force, **kwargs)
 
-    def _meets_unwanted(self, keys: Collection[Hashable], cs: ClientState, force: bool) -> bool:
+    def _meets_unwanted(self, keys: Collection[Key], cs: ClientState, force: bool) -> bool:
         """Go the way that the scheduler's handler goes: what is cancelled is not kept."""
         work = [self.scheduler.tasks[k] for k in keys if k in self.scheduler.tasks]
         seen = set(work)
@@ -78,7 +80,7 @@ class CancelGuard:
 
     def _release(
         self,
-        keys: Collection[Hashable],
+        keys: Collection[Key],
         cs: ClientState,
         force: bool,
         reason: str | None = None,
@@ -96,5 +98,6 @@ class CancelGuard:
 
     def remove(self) -> None:
         """Put the scheduler's own handler back."""
-        if self.scheduler.stream_handlers.get(OPERATION) is self:
+        handler: Any = self.scheduler.stream_handlers.get(OPERATION)
+        if handler is self:
             self.scheduler.stream_handlers[OPERATION] = self._inner

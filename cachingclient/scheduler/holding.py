@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
+
+from dask.typing import Key
 
 from cachingclient import internals
 
@@ -36,7 +38,7 @@ class Holder:
         self.scheduler = scheduler
         self.client = internals.pseudo_client(scheduler, PSEUDO_CLIENT)
         self._failed = failed
-        self._leaving: set[Hashable] = set()
+        self._leaving: set[Key] = set()
         self._handle: asyncio.Handle | None = None
 
     def keep(self, ts: TaskState) -> None:
@@ -52,7 +54,7 @@ class Holder:
         """Whether a key is in memory for the cache's sake alone."""
         return ts.state == "memory" and internals.only_wanted_by(self.client, ts)
 
-    def let_go_soon(self, keys: Iterable[Hashable]) -> None:
+    def let_go_soon(self, keys: Iterable[Key]) -> None:
         """Unpin keys as soon as no transition is under way."""
         self._leaving.update(keys)
         if self._leaving and self._handle is None:
@@ -66,7 +68,7 @@ class Holder:
         except Exception as e:
             self._failed(e)
 
-    def let_go(self, keys: Iterable[Hashable]) -> None:
+    def let_go(self, keys: Iterable[Key]) -> None:
         """Unpin keys now: not inside a transition."""
         keys = [k for k in keys if k in self.scheduler.tasks]
         if keys and self.scheduler.clients.get(PSEUDO_CLIENT) is self.client:

@@ -27,6 +27,5 @@ def cluster_memory(scheduler: Scheduler) -> int:
     """Memory of all workers in bytes; one without a limit counts with its part of its host's."""
     unlimited = Counter(ws.host for ws in scheduler.workers.values() if not ws.memory_limit)
     return sum(
-        ws.memory_limit or MEMORY_LIMIT // unlimited[ws.host]
-        for ws in scheduler.workers.values()
+        ws.memory_limit or MEMORY_LIMIT // unlimited[ws.host] for ws in scheduler.workers.values()
     )

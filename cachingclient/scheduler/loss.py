@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
+
+from dask.typing import Key
 
 from cachingclient.scheduler.holding import Holder, stimulus
 
@@ -28,8 +30,8 @@ class Losses:
     def __init__(
         self,
         holder: Holder,
-        forget: Callable[[Hashable], None],
-        is_kept: Callable[[Hashable], bool],
+        forget: Callable[[Key], None],
+        is_kept: Callable[[Key], bool],
     ) -> None:
         self.holder = holder
         self.scheduler = holder.scheduler
@@ -51,7 +53,8 @@ class Losses:
 
     def _worker_is_lost(self, message: dict[str, Any]) -> None:
         """The scheduler is about to compute again what somebody wants: not for us."""
-        for key in (*message.get("lost-computed-tasks", ()), *message.get("lost-scattered-tasks", ())):
+        computed = message.get("lost-computed-tasks", ())
+        for key in (*computed, *message.get("lost-scattered-tasks", ())):
             ts = self.scheduler.tasks.get(key)
             if ts is not None and self._is_kept(key):
                 self._drop(ts)
@@ -63,7 +66,7 @@ class Losses:
         if ws is None:
             return
         last = not self.scheduler.running - {ws}
-        gone: dict[Hashable, Any] = {}
+        gone: dict[Key, Any] = {}
         for ts in list(ws.has_what):
             if self._is_kept(ts.key) and self.holder.only_ours(ts):
                 if last or all(w.status.name in _LEAVING for w in ts.who_has or ()):
@@ -81,7 +84,7 @@ class Losses:
         """What was lost, and nobody needs, is forgotten, as it is where nothing was kept."""
         orphans, self._orphans = self._orphans, []
         tasks = self.scheduler.tasks
-        gone: dict[Hashable, Any] = {
+        gone: dict[Key, Any] = {
             ts.key: "forgotten"
             for ts in orphans
             if tasks.get(ts.key) is ts

@@ -6,10 +6,11 @@ import asyncio
 import logging
 import uuid
 from collections import OrderedDict
-from collections.abc import Collection, Hashable
+from collections.abc import Collection
 from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any
 
+from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from cachingclient.admission import key_name, readable_again
@@ -61,11 +62,11 @@ class CachePlugin(SchedulerPlugin):
     #: {name: whether a living collection needed it at its last submission}
     alive: OrderedDict[str, bool]
     #: {key in memory or before: seconds of task time that it had cost}
-    paid: dict[Hashable, float]
+    paid: dict[Key, float]
     #: {key that a client asked for: (ids of the clients, tasks of its graph)}
-    outputs: dict[Hashable, tuple[set[str], int]]
+    outputs: dict[Key, tuple[set[str], int]]
     #: keys whose values cannot be kept, nor what is computed from them
-    tainted: set[Hashable]
+    tainted: set[Key]
 
     def __init__(self, settings: Settings) -> None:
         self.settings = vars(settings) if not isinstance(settings, dict) else settings
@@ -110,7 +111,7 @@ class CachePlugin(SchedulerPlugin):
             self.scheduler.remove_plugin(self.name)
 
     def switch_off(self, error: Exception) -> None:
-        """Keep nothing from now on: after an error of ours the scheduler works as it would alone."""
+        """Keep nothing from now on: the scheduler works as it would alone."""
         if not self.off:
             self.off = True
             logger.error("The cache is switched off after an error", exc_info=error)
@@ -164,7 +165,7 @@ class CachePlugin(SchedulerPlugin):
         self.submissions.add(submission)
         return submission
 
-    def known_task(self, key: Hashable) -> Any:
+    def known_task(self, key: Key) -> Any:
         """How the scheduler would compute a key, if it knows all that it needs for that."""
         tasks = self.scheduler.tasks
         ts = tasks.get(key)
@@ -187,7 +188,7 @@ class CachePlugin(SchedulerPlugin):
         while len(self.allowed) > REMEMBERED:
             self.allowed.popitem(last=False)
 
-    def withdraw(self, names: Collection[Any], keys: Collection[Hashable]) -> None:
+    def withdraw(self, names: Collection[Any], keys: Collection[Key]) -> None:
         """Let go of names from another thread, and wait until it is done."""
         done: ThreadFuture[None] = ThreadFuture()
 
@@ -198,7 +199,7 @@ class CachePlugin(SchedulerPlugin):
         self.loop.call_soon_threadsafe(guard_call(self, work))
         done.result(timeout=PATIENCE)
 
-    def _withdraw_now(self, names: Collection[Any], keys: Collection[Hashable] = ()) -> None:
+    def _withdraw_now(self, names: Collection[Any], keys: Collection[Key] = ()) -> None:
         """What somebody else wants too is used, as it is where nothing is kept."""
         for name in names:
             self.allowed.pop(name, None)
@@ -206,7 +207,7 @@ class CachePlugin(SchedulerPlugin):
         tasks = self.scheduler.tasks
         self.let_go(k for k in kept if k in tasks and self.holder.only_ours(tasks[k]))
 
-    def _kept_upstream(self, keys: Collection[Hashable]) -> list[Hashable]:
+    def _kept_upstream(self, keys: Collection[Key]) -> list[Key]:
         work = [self.scheduler.tasks[k] for k in keys if k in self.scheduler.tasks]
         seen = set(work)
         while work:
@@ -219,7 +220,7 @@ class CachePlugin(SchedulerPlugin):
 
     @guarded
     def update_graph(
-        self, scheduler: Scheduler, *, client: str, keys: set[Hashable], **kwargs: Any
+        self, scheduler: Scheduler, *, client: str, keys: set[Key], **kwargs: Any
     ) -> None:
         """A submission has arrived: its tasks hold what it uses from now on."""
         submission = self.submissions.end(client)
@@ -266,9 +267,7 @@ class CachePlugin(SchedulerPlugin):
         )
 
     @guarded
-    def transition(
-        self, key: Hashable, start: str, finish: str, *args: Any, **kwargs: Any
-    ) -> None:
+    def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Offer what has just been computed to the ledger, and notice what is gone."""
         if finish == "memory":
             if start == "processing":
@@ -280,12 +279,12 @@ class CachePlugin(SchedulerPlugin):
             self.outputs.pop(key, None)
             self.tainted.discard(key)
 
-    def _gone(self, key: Hashable) -> None:
+    def _gone(self, key: Key) -> None:
         """Whoever took it from memory: it must not be computed again for the cache alone."""
         self._forgotten([key])
         self.holder.let_go_soon([key])
 
-    def _finished(self, key: Hashable, startstops: Any) -> None:
+    def _finished(self, key: Key, startstops: Any) -> None:
         ts = self.scheduler.tasks[key]
         seconds = OVERHEAD
         for span in startstops:
@@ -391,7 +390,7 @@ class CachePlugin(SchedulerPlugin):
             self.ledger.forget(key)
         self.holder.let_go(self._forgotten(keys))
 
-    def _forgotten(self, keys: list[Hashable]) -> list[Hashable]:
+    def _forgotten(self, keys: list[Key]) -> list[Key]:
         """Take keys off the books, and tell the clients that count on them."""
         for key in keys:
             self.ledger.forget(key)
@@ -402,7 +401,7 @@ class CachePlugin(SchedulerPlugin):
                     )
         return keys
 
-    def _tell_kept(self, client: str, keys: list[Hashable]) -> None:
+    def _tell_kept(self, client: str, keys: list[Key]) -> None:
         if client in self.desk.clients:
             self.scheduler.client_send(client, {"op": "cachingclient-kept", "keys": keys})
 

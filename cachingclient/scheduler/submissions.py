@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Container, Hashable, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from typing import TYPE_CHECKING, Any
+
+from dask.typing import Key
 
 from cachingclient.admission import key_name
 
@@ -45,15 +47,15 @@ class Submission:
     def __init__(
         self,
         request: Request,
-        kept: Mapping[Hashable, Any],
+        kept: Mapping[Key, Any],
         number_kept: Callable[[str], int],
         paid: Callable[[str], float],
         task_overhead: float,
         trusted: Container[Any],
-        known: Callable[[Hashable], Any],
-        is_known: Callable[[Hashable], bool],
+        known: Callable[[Key], Any],
+        is_known: Callable[[Key], bool],
         complete: bool,
-        withdraw: Callable[[Collection[Any], Collection[Hashable]], None],
+        withdraw: Callable[[Collection[Any], Collection[Key]], None],
         deadline: float,
     ) -> None:
         self.request = request
@@ -69,14 +71,14 @@ class Submission:
         self._withdraw = withdraw
         self.outputs = set(request.outputs)
         self.verdict: Verdict | None = None
-        self.used: list[Hashable] = list(request.outputs) if complete else []
+        self.used: list[Key] = list(request.outputs) if complete else []
         self.total = self.skipped = 0
 
     def planned(
         self,
         verdict: Verdict,
-        used: list[Hashable],
-        tasks: Collection[Hashable],
+        used: list[Key],
+        tasks: Collection[Key],
         total: int,
         skipped: int,
     ) -> None:

@@ -1,0 +1,48 @@
+"""Fixtures; the order of the imports matters."""
+
+from __future__ import annotations
+
+# Before anything of distributed.utils_test, which copies the configuration when it is imported
+# and puts that copy back around each of its tests.
+import cachingclient  # isort: skip
+
+import logging
+
+import dask
+import helpers
+import pytest
+
+# Not in a fixture: distributed.utils_test puts back what it finds when it is imported.
+dask.config.set({"distributed.scheduler.validate": True})
+
+
+def pytest_configure(config):
+    # Schedulers without a dashboard serve HTTP too, and other tests' clusters are about.
+    config.addinivalue_line("filterwarnings", "ignore:(?s)Port 8787 is already in use")
+
+
+@pytest.fixture(autouse=True)
+def counters():
+    """Nothing counted yet."""
+    helpers.ran()
+    helpers.started.clear()
+
+
+@pytest.fixture(autouse=True)
+def errors_of_ours():
+    """An error of ours is swallowed, so that the user's work goes on; a test must notice it."""
+    with helpers.logged(
+        "distributed.client.cachingclient",
+        "distributed.scheduler.cachingclient",
+        level=logging.ERROR,
+    ) as messages:
+        yield messages
+    assert messages == []
+
+
+@pytest.fixture
+def client():
+    """A caching client on workers of this process."""
+    with cachingclient.Client(**helpers.INPROC) as client:
+        yield client
+        helpers.validate(client)
