@@ -8,23 +8,27 @@ and if neither it nor anything that it was computed from writes something.
 from __future__ import annotations
 
 import re
-from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from functools import lru_cache, partial
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from dask.typing import Key
 
 NO_TOKEN = "its key has no token"
-WRITES = "writes files"
+WRITES = "writes something"
+NEVER = "named in cachingclient.never"
 NOT_KEPT = "annotated with cache=False"
 UNKNOWN_INPUT = "made of a future that nobody called pure"
 UPSTREAM = "depends on something that is not kept"
+NOT_PURE = "not pure: pass pure=True"
+ONCE = "cannot be read twice, or does nothing but have an effect"
 P2P = "internal to a P2P shuffle"
 WRITTEN = "handed to a writer that may change it in place"
 
 _TOKEN = re.compile(r"(?:^|-)[0-9a-f]{32}$")
+_UUID = re.compile(r"(?:^|-)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:-[0-9]+)?$")
 
 
 def key_name(key: Key) -> Any:
@@ -41,7 +45,7 @@ def key_name(key: Key) -> Any:
 
 
 @lru_cache(10_000)
-def has_token(name: Key) -> bool:
+def has_token(name: Any) -> bool:
     """Whether a name identifies its content.
 
     Examples
@@ -52,6 +56,18 @@ def has_token(name: Key) -> bool:
     (False, False)
     """
     return isinstance(name, str) and _TOKEN.search(name) is not None
+
+
+@lru_cache(10_000)
+def has_uuid(name: Any) -> bool:
+    """Whether a name is unique, as dask names what nobody called pure.
+
+    Examples
+    --------
+    >>> has_uuid("sum-5b7c1f44-9cf4-4a83-8fb1-6c0c01c22222")
+    True
+    """
+    return isinstance(name, str) and _UUID.search(name) is not None
 
 
 class Effect(NamedTuple):
@@ -66,6 +82,9 @@ class Effect(NamedTuple):
 def _effect(pattern: str, mutates: bool) -> Effect:
     return Effect(re.compile(pattern, re.IGNORECASE), mutates)
 
+
+#: What the configuration calls a writer may change its inputs too.
+CONFIGURED = _effect("", mutates=True)
 
 _FORMATS = (
     "avro|bigquery|clipboard|csv|deltalake|delta|database|disk|excel|feather|file|gbq|hdf5?|html"
@@ -90,13 +109,6 @@ EFFECTS = (
     _effect(rf"{_START}to_(?!(?:{_CONVERSIONS})(?:[-_.]|$))[a-z]", mutates=True),
     _effect(rf"{_START}(?:write|save|store|dump|upload|export|publish|send)", mutates=True),
 )
-
-#: How deep fused tasks and wrapped functions are looked into.
-DEEP = 40
-#: Longer lists in tasks are data: only their beginning is searched for functions.
-MANY_PARTS = 100
-#: Functions by which dask nests tasks do nothing by themselves (one is called `to_container`).
-_MACHINERY = "dask._task_spec"
 
 #: Types of values that cannot be read twice, or that stand for something outside.
 _ONCE = re.compile(
@@ -134,162 +146,75 @@ def readable_again(typename: str | None) -> bool:
     return typename is None or _ONCE.search(typename) is None
 
 
-def function_name(function: Any) -> str:
-    """Name by which a function is judged."""
-    method = getattr(function, "method", None)  # dask.utils.methodcaller
-    if isinstance(method, str):
-        return method
-    name = getattr(function, "__name__", None)
-    return name if isinstance(name, str) else type(function).__name__
-
-
-def unwrap(function: Any, depth: int = DEEP) -> Iterator[Any]:
-    """A function and those that it wraps: partials, and functions given as arguments."""
-    for inner in _wrapped(function) if depth else ():
-        if callable(inner):
-            yield from unwrap(inner, depth - 1)
-    if not isinstance(function, partial) and getattr(function, "__module__", "") != _MACHINERY:
-        yield function
-
-
-def _wrapped(function: Any) -> Iterator[Any]:
-    kind = type(function)
-    if kind is partial or kind.__name__ == "curry":
-        yield function.func
-        yield from (*function.args, *function.keywords.values())
-    elif kind.__name__ == "Compose":  # toolz
-        yield from (function.first, *function.funcs)
-
-
-def task_functions(task: Any, depth: int = DEEP) -> Iterator[Any]:
-    """Functions that a task calls or hands on: through fusion, nesting and partials."""
-    if not depth:
-        return
-    if type(task) is tuple and task and callable(task[0]):
-        parts: Iterable[Any] = task
-    elif type(task) in (list, tuple, set):
-        parts = task
-    elif callable(function := getattr(task, "func", None)) and hasattr(task, "dependencies"):
-        parts = (function, *(task.args or ()), *(task.kwargs or {}).values())
-    elif hasattr(task, "dependencies") and hasattr(task, "value"):  # a literal in a task
-        parts = (task.value,)
-    elif isinstance(task, Mapping):
-        parts = task.values()
-    else:
-        return
-    for part in islice(parts, MANY_PARTS):
-        if hasattr(part, "dependencies") or type(part) in (tuple, list, set, dict):
-            yield from task_functions(part, depth - 1)
-        elif callable(part):
-            yield from unwrap(part)
-
-
-def task_effect(task: Any) -> Effect | None:
-    """Side effect of a task, by the names of its functions."""
-    for function in task_functions(task):
-        if found := effect_of(function_name(function)):
-            return found
-    return None
-
-
-def is_p2p(task: Any) -> bool:
-    """Whether a task is internal to a P2P shuffle, whose parts are of no use alone."""
-    if type(task).__name__ == "P2PBarrierTask":
-        return True
-    return any(
-        (getattr(f, "__module__", None) or "").startswith("distributed.shuffle")
-        for f in task_functions(task)
-    )
-
-
-class Verdict(NamedTuple):
-    """Which names of a graph may be kept."""
-
-    #: names that may
-    allowed: set[Any]
-    #: {name that may not: reason}
-    denied: dict[Any, str]
-
-
-def judge(
-    graph: Mapping[Key, Any],
-    trusted: Container[Any] = (),
-    denied: Mapping[Any, str] | None = None,
-    lifted: Container[Any] = (),
-) -> Verdict:
-    """Judge the names of a low-level graph.
-
-    Parameters
-    ----------
-    graph : mapping
-        {key: task}; tasks know their `dependencies`.
-    trusted : container
-        Names outside the graph that may be depended on.
-    denied : mapping
-        {name: reason} that somebody else found already.
-    lifted : container
-        Names to keep although they say of themselves that they are not pure.
+@dataclass(frozen=True)
+class Rules:
+    """What the configuration adds to these tables.
 
     Examples
     --------
-    >>> from dask._task_spec import Task, TaskRef
-    >>> x, y = "x-" + 32 * "0", "y-" + 32 * "0"
-    >>> judge({x: Task(x, abs, 1), y: Task(y, abs, TaskRef("fixed"))}).denied[y]
-    'made of a future that nobody called pure'
+    >>> rules = Rules(never=("secret",), effects=("push_*",))
+    >>> rules.reason("secret-0123456789abcdef0123456789abcdef", ())
+    'named in cachingclient.never'
+    >>> rules.reason("load-0123456789abcdef0123456789abcdef", ["push_rows"])
+    'writes something (push_rows)'
     """
-    reasons: dict[Any, str] = dict(denied or {})
-    local: dict[Any, str] = {}
-    names: set[Any] = set()
-    dependents: dict[Any, set[Any]] = {}
-    outside: set[Any] = set()
-    mutators: set[Any] = set()
-    for key, task in graph.items():
-        name = key_name(key)
-        if name not in names:
-            names.add(name)
-            effect = effect_of(str(name)) or task_effect(task)
-            if effect and effect.mutates:
-                mutators.add(name)
-            if is_p2p(task):
-                local[name] = P2P
-            if name not in lifted and (effect or not has_token(name)):
-                reasons.setdefault(name, WRITES if effect else NO_TOKEN)
-        if name in mutators:
-            local.update(dict.fromkeys(_handed_over(task, graph), WRITTEN))
-        for dependency in task.dependencies:
-            source = key_name(dependency)
-            if source is not name and source != name:
-                dependents.setdefault(source, set()).add(name)
-                if dependency not in graph:
-                    outside.add(source)
-    for source in outside - names:
-        if source not in trusted:
-            for name in dependents[source]:
-                reasons.setdefault(name, UNKNOWN_INPUT)
-    spread(reasons, dependents.get)
-    reasons = {n: r for n, r in reasons.items() if n in names}
-    return Verdict(names - reasons.keys() - local.keys(), {**local, **reasons})
+
+    #: prefixes of names that are not kept
+    never: tuple[str, ...] = ()
+    #: prefixes of names that are kept, whatever else is known of them
+    always: tuple[str, ...] = ()
+    #: patterns of names of functions and layers that write something
+    effects: tuple[str, ...] = ()
+    #: whether to keep also what nobody called pure
+    impure: bool = False
+
+    def lifts(self, name: Any) -> bool:
+        """Whether a name is to be kept, whatever else is known of it."""
+        return isinstance(name, str) and name.startswith(self.always) and not self.denies(name)
+
+    def denies(self, name: Any) -> bool:
+        """Whether a name is never to be kept."""
+        return isinstance(name, str) and name.startswith(self.never)
+
+    def effect(self, name: Any, functions: Iterable[str]) -> Effect | None:
+        """The side effect that a name, or the functions behind it, tell of."""
+        return next((e for e, _ in self._effects(name, functions)), None)
+
+    def _effects(self, name: Any, functions: Iterable[str]) -> Iterator[tuple[Effect, str]]:
+        for text in (name, *functions):
+            if isinstance(text, str):
+                if found := effect_of(text):
+                    yield found, text
+                elif any(fnmatch(text, pattern) for pattern in self.effects):
+                    yield CONFIGURED, text
+
+    def reason(self, name: Any, functions: Iterable[str]) -> str | None:
+        """Why a name may not be kept, as far as names tell.
+
+        Parameters
+        ----------
+        name : str
+            Name of a layer.
+        functions : iterable of str
+            Names of the functions behind it.
+        """
+        if self.denies(name):
+            return NEVER
+        if self.lifts(name):
+            return None
+        for _, text in self._effects(name, functions):
+            return f"{WRITES} ({plain_name(text)})"
+        if not has_token(name):
+            return NOT_PURE if has_uuid(name) else NO_TOKEN
+        return None
 
 
-def _handed_over(task: Any, graph: Mapping[Key, Any]) -> Iterator[Any]:
-    """Names of what a task gets, through tasks that only hand on."""
-    work = list(task.dependencies)
-    while work:
-        key = work.pop()
-        yield key_name(key)
-        if (target := getattr(graph.get(key), "target", None)) is not None:
-            work.append(target)
+def plain_name(name: str) -> str:
+    """A name without its token, as a person wrote it.
 
-
-def spread(
-    reasons: dict[Any, str],
-    dependents: Callable[[Any], Iterable[Any] | None],
-    lifted: Container[Any] = (),
-) -> None:
-    """Deny, in place, what depends on something that is denied."""
-    work = deque(reasons)
-    while work:
-        for name in dependents(work.popleft()) or ():
-            if name not in reasons and name not in lifted:
-                reasons[name] = UPSTREAM
-                work.append(name)
+    Examples
+    --------
+    >>> plain_name("to-parquet-0123456789abcdef0123456789abcdef")
+    'to-parquet'
+    """
+    return _TOKEN.sub("", name) or name

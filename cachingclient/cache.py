@@ -10,6 +10,7 @@ from dask.core import flatten
 
 from cachingclient.admission import key_name
 from cachingclient.config import parse_limit
+from cachingclient.explaining import Explanation
 from cachingclient.info import CacheInfo, Entry, entries_from_message, from_message
 
 if TYPE_CHECKING:
@@ -62,6 +63,19 @@ class Cache:
         if prefix is not None and not isinstance(prefix, str):
             raise TypeError(f"prefix must be a text, got {prefix!r}")
         return self._ask("entries", [], entries_from_message, prefix=prefix)
+
+    def explain(self, collection: Any) -> Explanation:
+        """Layer by layer: what would be reused or kept if this was computed now, and why not.
+
+        Makes the graph, which takes as long as for computing; nothing runs.
+
+        Parameters
+        ----------
+        collection : dask collection
+        """
+        if not dask.is_dask_collection(collection):
+            raise TypeError(f"collection must be a dask collection, got {collection!r}")
+        return self._session.client.sync(self._session.explain, collection)
 
     def clear(self, prefix_or_collection: Any = None) -> None:
         """Let go of what is kept.

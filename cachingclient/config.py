@@ -12,6 +12,8 @@ import dask.config
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
+from cachingclient.admission import Rules
+
 #: Larger limits than this are a slip of the pen, not a cluster.
 LARGEST_LIMIT = 2**60
 
@@ -94,6 +96,12 @@ def _switch(value: Any, name: str) -> bool:
     return value
 
 
+def _texts(value: Any, name: str) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple)) or not all(v and isinstance(v, str) for v in value):
+        raise ValueError(f"{name} must be a list of texts, got {value!r}")
+    return tuple(value)
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the configuration said when the client was made; times in seconds."""
@@ -107,6 +115,15 @@ class Settings:
     recent_keys: int
     lease_time: float
     idle_time: float
+    never: tuple[str, ...]
+    always: tuple[str, ...]
+    effects: tuple[str, ...]
+    impure: bool
+
+    @property
+    def rules(self) -> Rules:
+        """What the settings say of what may be kept."""
+        return Rules(self.never, self.always, self.effects, self.impure)
 
 
 _READERS: dict[str, Callable[[Any, str], Any]] = {
@@ -119,6 +136,10 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "recent-keys": _count,
     "lease-time": _seconds,
     "idle-time": _seconds,
+    "never": _texts,
+    "always": _texts,
+    "effects": _texts,
+    "impure": _switch,
 }
 
 

@@ -12,6 +12,7 @@ from typing import Any
 
 # Kinds of expressions that reach a client: each is rewritten in a way of its own.
 from dask._expr import Expr as Expr
+from dask._expr import FinalizeCompute
 from dask._expr import HLGExpr as HLGExpr
 from dask._expr import HLGFinalizeCompute as HLGFinalizeCompute
 from dask._expr import LLGExpr as LLGExpr
@@ -27,6 +28,7 @@ from dask._task_spec import TaskRef as TaskRef
 from dask._task_spec import convert_legacy_graph as convert_legacy_graph
 from dask._task_spec import cull as cull
 from dask.typing import Key
+from dask.base import collections_to_expr
 from distributed import Client, Future, Scheduler
 from distributed.client import FutureState
 from distributed.scheduler import ClientState, TaskState
@@ -47,6 +49,11 @@ def rebuilt(expr: Expr, operands: list[Any], token: str | None = None) -> Expr:
 def same_token(expr: Expr) -> str:
     """The token that names an expression: a rewritten one must keep its keys."""
     return expr.deterministic_token
+
+
+def as_computed(collection: Any) -> Expr:
+    """The expression that a client is asked for when a collection is computed."""
+    return FinalizeCompute(collections_to_expr([collection])).optimize()
 
 
 # -- client ---------------------------------------------------------------------

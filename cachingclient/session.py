@@ -18,8 +18,10 @@ from distributed.protocol.pickle import dumps
 
 from cachingclient import admission, internals
 from cachingclient.config import Settings
-from cachingclient.graph.envelope import Envelope, Request
+from cachingclient.explaining import Explanation, explain
+from cachingclient.graph.envelope import Envelope, Everything, Request
 from cachingclient.graph.plan import Plan, make_plan
+from cachingclient.judging import judge
 from cachingclient.pending import LOST, Job, PendingJobs
 from cachingclient.recent import RecentKeys
 from cachingclient.scheduler.desk import NAME, PERMIT
@@ -40,6 +42,9 @@ _disabled: ContextVar[frozenset[int]] = ContextVar("cachingclient-disabled", def
 
 #: What is said of how to compute something, that makes its result another one.
 _HOW = ("workers", "allow_other_workers", "resources", "retries", "user_priority")
+
+#: Annotations that don't make a result another one.
+_OURS = ("cache", "span")
 
 #: Messages of the scheduler that a session listens to beside the client.
 _WATCHED = ("key-in-memory", "task-erred", "cancelled-keys", "restart")
@@ -258,13 +263,15 @@ class Session:
         wish = annotations.get("cache")
         said = _said_pure.get()
         use = wish is not False and id(self) not in _disabled.get()
-        if isinstance(expr, internals.LLGExpr) or (said is not None and not (said or wish)):
+        if isinstance(expr, internals.LLGExpr) or (
+            said is False and not (wish or self.settings.rules.impure)
+        ):
             return self._prepare_tasks(plain, expr, keys, args, kw, use, said, wish)
         if not use:
             request = self._request(keys, use=False)
             return lambda: plain(Envelope(expr, request), keys, *args, **kw)
         how = {k: kw[k] for k in _HOW if kw.get(k)}
-        others = {k: v for k, v in annotations.items() if k not in ("cache", "span")}
+        others = {k: v for k, v in annotations.items() if k not in _OURS}
         plan = make_plan(expr, self.settings, self.trusted, (how, others))
         return self._prepare_plan(plain, plan, keys, args, kw, wish is True)
 
@@ -280,10 +287,10 @@ class Session:
         wish: bool | None,
     ) -> Callable[[], Any]:
         """Tasks as they are: the scheduler culls them, and hears of their names before."""
-        if use and said is not False or use and wish:
+        if use and (said is not False or wish or self.settings.rules.impure):
             graph = internals.as_graph(expr.__dask_graph__())
             lifted: Container[Any] = {admission.key_name(k) for k in graph} if wish else ()
-            verdict = admission.judge(graph, trusted=self.trusted, lifted=lifted)
+            verdict = judge(graph, self.trusted, lifted=lifted, rules=self.settings.rules)
             allowed, denied = verdict.allowed, list(verdict.denied)
         else:
             inside = expr.__dask_graph__() if isinstance(expr, internals.LLGExpr) else keys
@@ -358,13 +365,27 @@ class Session:
 
     def _request(self, keys: list[Key], **kwargs: Any) -> Request:
         assert self.scheduler_id is not None
-        return Request(self.scheduler_id, self.client.id, tuple(keys), **kwargs)
+        rules = self.settings.rules
+        return Request(self.scheduler_id, self.client.id, tuple(keys), rules=rules, **kwargs)
 
     def _trust(self, names: Any) -> None:
         _remember(self.trusted, names)
 
     def _note_finals(self, keys: Any) -> None:
         _remember(self.finals, keys)
+
+    async def explain(self, collection: Any) -> Explanation:
+        """Explain what would become of a collection."""
+        expr = internals.as_computed(collection)
+        annotations = {k: v for k, v in dask.get_annotations().items() if k not in _OURS}
+        plan = make_plan(expr, self.settings, self.trusted, ({}, annotations))
+        lift_all = dask.get_annotations().get("cache") is True
+        lifted: Any = Everything() if lift_all else plan.lifted
+
+        async def ask(names: list[str]) -> Any:
+            return await self.call("explain", names=names) if self.scheduler_id else {}
+
+        return await explain(plan, self.trusted, lifted, self.settings.rules, ask)
 
     # -- cancelling ------------------------------------------------------------
 

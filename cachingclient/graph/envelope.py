@@ -9,10 +9,11 @@ from typing import Any
 
 from dask.typing import Key
 
-from cachingclient import admission
+from cachingclient.admission import Rules, has_token, key_name
 from cachingclient.graph.barriers import graphs_of, protect, worth_reading
 from cachingclient.graph.pruning import prune_layers, prune_tasks
 from cachingclient.internals import Expr, GraphNode, as_graph
+from cachingclient.judging import judge
 from cachingclient.registry import PLUGINS
 
 logger = logging.getLogger("distributed.scheduler.cachingclient")
@@ -32,6 +33,8 @@ class Request:
     denied: Mapping[Any, str] = field(default_factory=dict)
     #: names to keep although they are not known to be pure
     lifted: frozenset[Any] = frozenset()
+    #: what the client's configuration says
+    rules: Rules = Rules()
     #: whether all names are lifted
     lift_all: bool = False
     #: whether to read from the cache and add to it at all
@@ -40,8 +43,8 @@ class Request:
     alive: Mapping[str, bool] = field(default_factory=dict)
 
 
-class _All:
-    """Contains everything."""
+class Everything:
+    """A container of everything."""
 
     def __contains__(self, item: object) -> bool:
         return True
@@ -92,20 +95,21 @@ class Envelope:
         dropped = self._prune_layers(submission) if kept else 0
         assert self.expr is not None
         graph = as_graph(self.expr.__dask_graph__())
-        verdict = admission.judge(
+        verdict = judge(
             graph,
             trusted=submission.trusted,
             denied=request.denied,
-            lifted=_All() if request.lift_all else request.lifted,
+            lifted=Everything() if request.lift_all else request.lifted,
+            rules=request.rules,
         )
         denied = verdict.denied
 
         def is_kept(key: Key) -> bool:
-            return key in kept and admission.key_name(key) not in denied
+            return key in kept and key_name(key) not in denied
 
         def known(key: Key) -> GraphNode | None:
             # An equal name means an equal value, whatever may be kept of it.
-            return submission.known(key) if admission.has_token(admission.key_name(key)) else None
+            return submission.known(key) if has_token(key_name(key)) else None
 
         tasks, used = prune_tasks(graph, request.outputs, is_kept, known)
         total = len(graph) + dropped
@@ -120,7 +124,7 @@ class Envelope:
             return 0 if name in denied else submission.number_kept(name)
 
         assert self.expr is not None
-        outputs = {admission.key_name(k) for k in self.request.outputs}
+        outputs = {key_name(k) for k in self.request.outputs}
         self.expr, dropped = prune_layers(self.expr, number_kept, outputs)
         visible = set()
         for _, hlg in graphs_of(self.expr):

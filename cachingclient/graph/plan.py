@@ -9,7 +9,7 @@ from typing import Any
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
-from cachingclient import admission
+from cachingclient.admission import NO_TOKEN
 from cachingclient.config import Settings
 from cachingclient.graph import barriers, finalize, liveness
 from cachingclient.graph.layers import GraphFacts, graph_facts
@@ -45,7 +45,7 @@ def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any
         How to compute it: workers, resources, retries and the like.
     """
     graphs = list(barriers.graphs_of(expr))
-    facts = [graph_facts(hlg, trusted) for _, hlg in graphs]
+    facts = [graph_facts(hlg, trusted, settings.rules) for _, hlg in graphs]
     denied: dict[Any, str] = {}
     lifted: set[Any] = set()
     for of_graph in facts:
@@ -81,4 +81,4 @@ def _deny_random_names(
     for of_graph in facts:
         for name in of_graph.layers:
             if str(name).startswith(finalize.PREFIX) and name not in renamed:
-                denied.setdefault(name, admission.NO_TOKEN)
+                denied.setdefault(name, NO_TOKEN)

@@ -104,6 +104,14 @@ class Desk:
             "workers": sorted({ws.address for ts in states for ws in ts.who_has or ()}),
         }
 
+    def explain(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+        """What is kept of layers, and why the rest is not."""
+        plugin = self.plugin
+        return {
+            name: {"kept": plugin.ledger.number(name), "why": plugin.refused.get(name, "")}
+            for name in names
+        }
+
     def clear(self, prefix: str | None = None, names: Iterable[Any] | None = None) -> None:
         """Let go of everything, of a key prefix, or of some layers."""
         ledger = self.plugin.ledger
@@ -132,6 +140,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "goodbye": Desk.goodbye,
     "info": Desk.info,
     "entries": Desk.entries,
+    "explain": Desk.explain,
     "clear": Desk.clear,
     "resize": Desk.resize,
 }

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from cachingclient.admission import key_name, readable_again
+from cachingclient.admission import ONCE, UPSTREAM, key_name, readable_again
 from cachingclient.ledger import Ledger
 from cachingclient.policy import CacheyPolicy
 from cachingclient.registry import PLUGINS
@@ -65,6 +65,8 @@ class CachePlugin(SchedulerPlugin):
     paid: dict[Key, float]
     #: {key that a client asked for: (ids of the clients, tasks of its graph)}
     outputs: dict[Key, tuple[set[str], int]]
+    #: {name: why its last key was not kept}
+    refused: OrderedDict[Any, str]
     #: keys whose values cannot be kept, nor what is computed from them
     tainted: set[Key]
 
@@ -96,6 +98,7 @@ class CachePlugin(SchedulerPlugin):
     def _forget_all(self) -> None:
         self.allowed = OrderedDict()
         self.alive = OrderedDict()
+        self.refused = OrderedDict()
         self.paid, self.outputs, self.tainted = {}, {}, set()
 
     def leave(self, unregister: bool = True) -> None:
@@ -300,14 +303,22 @@ class CachePlugin(SchedulerPlugin):
         self.ledger.ran(key, seconds)
         if key in self.outputs:
             paid += REQUEST_OVERHEAD
-        # Where nobody wants or awaits it its release is decided already.
-        if paid >= self.settings["min_cost"] and (ts.waiters or ts.who_wants):
+        if paid < self.settings["min_cost"]:
+            self._refuse(key, f"took less than min-cost ({self.settings['min_cost'] * 1000:g} ms)")
+        elif ts.waiters or ts.who_wants:
+            # Where nobody wants or awaits it its release is decided already.
             self._offer(ts, paid)
 
+    def _refuse(self, key: Key, why: str) -> None:
+        name = key_name(key)
+        if name not in self.refused and len(self.refused) >= REMEMBERED:
+            self.refused.popitem(last=False)
+        self.refused[name] = why
+
     def _may_keep(self, ts: TaskState) -> bool:
-        if not readable_again(ts.type) or (
-            self.tainted and any(d.key in self.tainted for d in ts.dependencies)
-        ):
+        once = not readable_again(ts.type)
+        if once or (self.tainted and any(d.key in self.tainted for d in ts.dependencies)):
+            self._refuse(ts.key, f"a value of type {ts.type} {ONCE}" if once else UPSTREAM)
             if ts.dependents:
                 self.tainted.add(ts.key)
             return False
@@ -327,7 +338,10 @@ class CachePlugin(SchedulerPlugin):
         )
         if victims:
             self.holder.let_go_soon(self._forgotten(victims))
-        if keep:
+        if not keep:
+            self._refuse(key, "no room: what is kept is worth more")
+        else:
+            self.refused.pop(key_name(key), None)
             self.holder.keep(ts)
             for client in clients or ():
                 self._tell_kept(client, [key])

@@ -11,7 +11,7 @@ from dask.typing import Key
 from cachingclient.admission import key_name
 
 if TYPE_CHECKING:
-    from cachingclient.admission import Verdict
+    from cachingclient.judging import Verdict
     from cachingclient.graph.envelope import Request
 
 

@@ -1,0 +1,108 @@
+"""Why something is kept, or not: for a person to read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from cachingclient import internals
+from cachingclient.admission import Rules, key_name
+from cachingclient.graph.barriers import graphs_of
+from cachingclient.graph.plan import Plan
+from cachingclient.judging import judge
+
+REUSED = "reused"
+IN_PART = "reused in part"
+WOULD = "would be kept"
+NOT = "not kept"
+FUSED = "its keys are fused into those of the layers that follow"
+
+
+class Row(NamedTuple):
+    """What is to be said of one layer."""
+
+    #: name of the layer
+    name: str
+    #: "reused", "reused in part", "would be kept" or "not kept"
+    status: str
+    #: keys that the computation needs of it
+    keys: int
+    #: keys that are kept
+    kept: int
+    #: why not, or what else there is to know
+    why: str = ""
+
+
+class Explanation(tuple[Row, ...]):
+    """Rows, one a layer; printed as a table.
+
+    Examples
+    --------
+    >>> print(Explanation([Row("slow-0123", "reused", 4, 4), Row("mine", "not kept", 1, 0, "!")]))
+    layer      keys  kept  status
+    slow-0123     4     4  reused
+    mine          1     0  not kept: !
+    """
+
+    def __str__(self) -> str:
+        width = max((len(r.name) for r in self), default=5)
+        lines = [f"{'layer':<{width}}  keys  kept  status"]
+        for r in self:
+            status = f"{r.status}: {r.why}" if r.why else r.status
+            lines.append(f"{r.name:<{width}}  {r.keys:>4}  {r.kept:>4}  {status}")
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+
+async def explain(
+    plan: Plan,
+    trusted: Any,
+    lifted: Any,
+    rules: Rules,
+    ask: Callable[[list[str]], Awaitable[Mapping[str, Mapping[str, Any]]]],
+) -> Explanation:
+    """Explain a planned computation, without running any of it.
+
+    Parameters
+    ----------
+    plan : Plan
+    trusted : container of str
+        Names outside its graph that may be depended on.
+    lifted : container of str
+        Names that the user wants kept.
+    rules : Rules
+        What the configuration says.
+    ask : callable
+        Asks the scheduler for what it knows of names.
+    """
+    graph = internals.as_graph(plan.expr.__dask_graph__())
+    verdict = judge(graph, trusted, plan.denied, lifted, rules)
+    counts = Counter(str(key_name(k)) for k in graph)
+    hidden = {n: size for n, size in _layers(plan) if n not in counts}
+    known = await ask([*counts, *hidden])
+    rows = [_row(n, c, verdict.denied.get(n), known.get(n, {})) for n, c in counts.items()]
+    rows += [
+        _row(n, size, plan.denied.get(n) or FUSED, known.get(n, {})) for n, size in hidden.items()
+    ]
+    return Explanation(rows)
+
+
+def _layers(plan: Plan) -> Iterator[tuple[str, int]]:
+    for _, hlg in graphs_of(plan.expr):
+        for name, layer in hlg.layers.items():
+            yield str(name), len(layer)
+
+
+def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any]) -> Row:
+    kept = known.get("kept", 0)
+    if kept and (reason is None or reason == FUSED):
+        return Row(name, REUSED if kept >= keys else IN_PART, keys, kept)
+    if reason is not None:
+        return Row(name, NOT, keys, kept, reason)
+    if why := known.get("why"):
+        return Row(name, NOT, keys, kept, why)
+    return Row(name, WOULD, keys, kept)
+
+

@@ -1,0 +1,203 @@
+"""Why the result of a function may differ from call to call."""
+
+from __future__ import annotations
+
+from pathlib import PurePath
+from types import FunctionType, ModuleType
+from typing import Any
+
+from cachingclient.inspection import tables
+from cachingclient.inspection.outline import Attribute, Call, Constant
+from cachingclient.inspection.scope import (
+    MISSING,
+    Absent,
+    Instance,
+    Scope,
+    full_name,
+    generator_kind,
+    is_a,
+    is_own,
+)
+from cachingclient.inspection.walk import defaults, units, walk
+from cachingclient.inspection.watch import Memory
+
+
+def impurity(function: Any) -> str | None:
+    """Why a function's result may differ from call to call although its arguments are equal.
+
+    Parameters
+    ----------
+    function : callable
+        Anything that can be called; anything else is None.
+
+    Returns
+    -------
+    str or None
+        A sentence, or None if the code shows nothing. Code of installed packages and of the
+        standard library is not looked into: its names are judged.
+
+    Examples
+    --------
+    >>> def stamp(x):
+    ...     from datetime import datetime
+    ...     return x, datetime.now()
+    >>> impurity(stamp)
+    'stamp reads the clock (datetime.now)'
+    >>> impurity(lambda x: x + 1)
+    """
+    try:
+        if entry := _impurity.recall(function):
+            return entry.answer
+        for unit in units(function):
+            if is_own(unit.function):
+                found = _impurity(*unit)
+            else:
+                found = _by_name(unit.function)
+            if found:
+                return found
+        return _by_name(function) if is_a(function, type) and not is_own(function) else None
+    except Exception:
+        # Somebody else's objects: whatever they do, it must not fail a computation.
+        return None
+
+
+def _by_name(function: Any) -> str | None:
+    name = full_name(function) or ""
+    verb = name.rpartition(".")[2]
+    reason = tables.reason_of(name) or (tables.FILES if tables.writes(verb) else None)
+    return reason and _sentence((verb,), reason, tables.short(name, reason))
+
+
+def _sentence(names: tuple[str, ...], reason: str, detail: str) -> str:
+    return f"{', which calls '.join(names).replace(', which calls', ' calls', 1)}" + (
+        f", which {reason} ({detail})" if len(names) > 1 else f" {reason} ({detail})"
+    )
+
+
+def _find(function: FunctionType, cls: type | None) -> tuple[str | None, list[Scope]]:
+    scopes = []
+    for visit in walk(function, cls):
+        scopes.append(visit.scope)
+        if found := _in_scope(visit.scope):
+            return _sentence(visit.names, *found), scopes
+    return None, scopes
+
+
+_impurity = Memory(_find)
+
+
+def _in_scope(scope: Scope) -> tuple[str, str] | None:
+    for node in scope.outline.uses:
+        found = _call(scope, node) if type(node) is Call else _mention(scope, node)
+        if found:
+            return found
+    for default in defaults(scope.function):
+        if reason := tables.reason_of(name := full_name(default) or ""):
+            return reason, tables.short(name, reason)
+    if scope.outline.assigned:
+        return tables.GLOBAL, scope.outline.assigned[0]
+    return None
+
+
+def _mention(scope: Scope, node: Any) -> tuple[str, str] | None:
+    for name in scope.names(node):
+        if reason := tables.reason_of(name):
+            return reason, tables.short(name, reason)
+    found = scope.resolve(node)
+    if found is MISSING or type(found) in (Absent, Instance) or is_a(found, (type, ModuleType)):
+        return None
+    if generator_kind(found):
+        return tables.STATE, node.name
+    kind = full_name(type(found)) or ""
+    return (tables.NETWORK, node.name) if tables.reason_of(kind) == tables.NETWORK else None
+
+
+def _call(scope: Scope, call: Call) -> tuple[str, str] | None:
+    if call.function is None or is_own(scope.resolve(call.function)):
+        return None
+    names = scope.names(call.function)
+    return _clock(names, call) or _draw(scope, names, call) or _write(scope, names, call)
+
+
+def _clock(names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
+    now = [a.value for a in call.args if type(a) is Constant and a.value in ("now", "today")]
+    for name in names:
+        if len(call.args) <= tables.IDLE_CLOCKS.get(name, -1) and not call.starred:
+            return tables.CLOCK, name
+        if now and tables.DATES.fullmatch(name):
+            return tables.CLOCK, f"{name.rpartition('.')[2]}({now[0]!r})"
+    return None
+
+
+def _given(call: Call) -> dict[str, Any]:
+    """Keywords that are not None."""
+    return {k: v for k, v in call.keywords.items() if type(v) is not Constant or v[0] is not None}
+
+
+def _draw(scope: Scope, names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
+    if call.starred:
+        return None
+    given = _given(call)
+    seeded = given or [a for a in call.args if type(a) is not Constant or a.value is not None]
+    for name in names:
+        if not seeded and tables.SEEDED.fullmatch(name):
+            return tables.RANDOM, f"{name} without a seed"
+    method = call.function.name if type(call.function) is Attribute else None
+    if method == "rvs" and not tables.SEEDS & given.keys():
+        return tables.RANDOM, ".rvs without random_state"
+    if method == "sample" and tables.draws_rows(len(call.args), frozenset(given)):
+        if not _made_by(scope, call.function.base, tables.SEEDED):
+            return tables.RANDOM, ".sample without random_state"
+    return None
+
+
+def _made_by(scope: Scope, node: Any, pattern: Any) -> bool:
+    """Whether something is the result of calling what the pattern names."""
+    names = scope.names(node.function) if type(node) is Call else ()
+    return any(pattern.fullmatch(name) for name in names)
+
+
+def _write(scope: Scope, names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
+    function = call.function
+    method = type(function) is Attribute and not _is_module(scope, function.base)
+    verb = function.name if type(function) is Attribute else (names or ("",))[0].rpartition(".")[2]
+    mode = _mode(call, method) if verb in tables.OPENERS else None
+    if not (mode or _writes(scope, verb, call, method)) or _in_memory(scope, call, method):
+        return None
+    if mode:
+        return tables.FILES, f"{verb}(..., {mode!r})"
+    return tables.FILES, f".{verb}" if method or not names else tables.short(names[0], "")
+
+
+def _is_module(scope: Scope, node: Any) -> bool:
+    found = scope.resolve(node)
+    return type(found) is Absent or is_a(found, ModuleType)
+
+
+def _mode(call: Call, method: bool) -> str | None:
+    """The mode that a file is opened in, if it is one for writing."""
+    # Path("x").open("w"), but fs.open("x", "w")
+    modes = (*call.args[0 if method else 1 : 2], call.keywords.get("mode"))
+    found = (m.value for m in modes if type(m) is Constant and tables.for_writing(m.value))
+    return next(found, None)
+
+
+def _writes(scope: Scope, verb: str, call: Call, method: bool) -> bool:
+    if verb in tables.RENAMES and method:
+        made = scope.resolve(call.function.base)
+        return type(made) is Instance and issubclass(made.cls, PurePath)
+    if not tables.writes(verb):
+        return False
+    target = call.starred or tables.TARGETS & _given(call).keys()
+    if verb in tables.TEXTS and method:
+        return bool(target or call.args)
+    # yaml.dump(x) and the like return a text
+    return verb != "dump" or method or bool(target) or len(call.args) > 1
+
+
+def _in_memory(scope: Scope, call: Call, method: bool) -> bool:
+    base = [call.function.base] if method else []
+    if any(tables.SCREEN.fullmatch(name) for node in base for name in scope.names(node)):
+        return True
+    files = (*base, *call.args, *call.keywords.values())
+    return any(_made_by(scope, node, tables.BUFFERS) for node in files)

@@ -1,0 +1,152 @@
+"""The user's functions that a callable comes to, found without calling any."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from functools import partial
+from itertools import islice
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+from cachingclient.inspection.outline import Attribute, Call
+from cachingclient.inspection.scope import MISSING, Instance, Scope, held, is_a, is_own, static
+
+#: Calls of calls of calls ... are followed so far, and so many functions at the most
+DEPTH = 6
+FUNCTIONS = 100
+#: Arguments of partials and attributes of objects that are looked through
+PARTS = 100
+#: Methods that run when a class is called
+_MAKERS = ("__new__", "__init__", "__post_init__")
+
+
+class Unit(NamedTuple):
+    """A part of a callable that is looked at as a whole."""
+
+    #: a function of the user, or something else that is judged by its name
+    function: Any
+    #: class of its first argument, if it is a method
+    cls: type | None
+
+
+class Visit(NamedTuple):
+    """One of the user's functions on the way."""
+
+    #: names of the functions that led to it, the first one first, and its own
+    names: tuple[str, ...]
+    #: what its names stand for
+    scope: Scope
+
+
+def units(thing: Any, cls: type | None = None, depth: int = 5) -> Iterator[Unit]:
+    """What a callable is made of: the function of a partial, the ``__call__`` of an object...
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> [unit.function.__name__ for unit in units(partial(partial(sorted, key=abs)))]
+    ['sorted', 'abs']
+    """
+    if is_leaf(thing):
+        yield Unit(thing, cls)
+    elif depth:
+        for part, owner in _parts(thing):
+            yield from units(part, owner, depth - 1)
+
+
+def is_leaf(thing: Any) -> bool:
+    """Whether this is a function, or a method of something that is not the user's."""
+    if type(thing) is MethodType:
+        return is_leaf(thing.__func__) and not is_own(thing.__func__)
+    return type(thing) in (FunctionType, BuiltinFunctionType) or (
+        type(thing).__name__ == "cython_function_or_method"
+    )
+
+
+def _parts(thing: Any) -> Iterator[tuple[Any, type | None]]:
+    """What runs when something other than a plain function is called."""
+    if is_a(thing, partial):
+        yield partial.func.__get__(thing), None
+        keywords = partial.keywords.__get__(thing)
+        arguments = partial.args.__get__(thing)
+        for part in (*arguments[:PARTS], *list(keywords.values())[:PARTS]):
+            yield part, None
+    elif type(thing) is MethodType:
+        owner = thing.__self__
+        yield thing.__func__, owner if is_a(owner, type) else type(owner)
+    elif is_a(thing, type):
+        for name in _MAKERS if is_own(thing) else ():
+            yield static(thing, name), thing  # type: ignore[misc]
+    elif callable(thing):
+        call = static(type(thing), "__call__")
+        yield call if type(call) is FunctionType else None, type(thing)
+        yield from _held_functions(thing, slots=type(call) is FunctionType)
+
+
+def _held_functions(thing: Any, slots: bool) -> Iterator[tuple[Any, None]]:
+    """Functions in the attributes of an object: what wrappers wrap."""
+    for value in islice(held(thing, slots), PARTS):
+        for part in value[:PARTS] if type(value) in (tuple, list) else (value,):
+            if is_leaf(part) or type(part) is MethodType or is_a(part, partial):
+                yield part, None
+
+
+def walk(function: FunctionType, cls: type | None = None) -> Iterator[Visit]:
+    """A function of the user, and those that it calls, nearest first.
+
+    Parameters
+    ----------
+    function : function
+    cls : type, optional
+        Class of its first argument.
+    """
+    work: deque[Any] = deque([(Unit(function, cls), ())])
+    seen: set[Any] = set()
+    while work and len(seen) < FUNCTIONS:
+        unit, names = work.popleft()
+        if (key := tuple(map(id, unit))) in seen:
+            continue
+        seen.add(key)
+        visit = Visit((*names, name_of(unit.function)), Scope(*unit))
+        yield visit
+        if len(names) < DEPTH:
+            work.extend((found, visit.names) for found in _called(visit.scope))
+
+
+def name_of(function: Any) -> str:
+    """Name of a function in a sentence."""
+    name = function.__name__
+    return "a lambda" if name == "<lambda>" else str(name)
+
+
+def _called(scope: Scope) -> Iterator[Unit]:
+    """Functions of the user that a function of the user calls or mentions."""
+    function = scope.function
+    for node in scope.outline.uses:
+        found = MISSING if type(node) is Call else scope.resolve(node)
+        if found is not MISSING and type(found) is not ModuleType:
+            yield from _own(found, _receiver(scope, node))
+    yield from _own(function.__dict__.get("__wrapped__"))
+    for default in defaults(function):
+        yield from _own(default)
+
+
+def defaults(function: FunctionType) -> tuple[Any, ...]:
+    """Values that arguments of a function have if they are not given."""
+    values = (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values())
+    return values[:PARTS]
+
+
+def _own(thing: Any, cls: type | None = None) -> Iterator[Unit]:
+    return (unit for unit in units(thing, cls) if is_own(unit.function))
+
+
+def _receiver(scope: Scope, node: Any) -> type | None:
+    """Class of what a method is looked up on."""
+    base = scope.resolve(node.base) if type(node) is Attribute else None
+    if base is None or is_a(base, ModuleType):
+        return None
+    if type(base) is Instance:
+        return base.cls
+    return base if is_a(base, type) else type(base)

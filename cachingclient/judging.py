@@ -1,0 +1,161 @@
+"""Which names of a graph may be kept."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from dask.typing import Key
+
+from cachingclient.admission import (
+    P2P,
+    UNKNOWN_INPUT,
+    UPSTREAM,
+    WRITTEN,
+    Rules,
+    key_name,
+)
+from cachingclient.tasks import function_name, is_p2p, parts_of, task_functions
+
+
+class Verdict(NamedTuple):
+    """Which names of a graph may be kept."""
+
+    #: names that may
+    allowed: set[Any]
+    #: {name that may not: reason}
+    denied: dict[Any, str]
+
+
+def judge(
+    graph: Mapping[Key, Any],
+    trusted: Container[Any] = (),
+    denied: Mapping[Any, str] | None = None,
+    lifted: Container[Any] = (),
+    rules: Rules = Rules(),
+) -> Verdict:
+    """Judge the names of a low-level graph.
+
+    Parameters
+    ----------
+    graph : mapping
+        {key: task}; tasks know their `dependencies`.
+    trusted : container
+        Names outside the graph that may be depended on.
+    denied : mapping
+        {name: reason} that somebody else found already.
+    lifted : container
+        Names to keep although they say of themselves that they are not pure.
+    rules : Rules
+        What the configuration says.
+
+    Examples
+    --------
+    >>> from dask._task_spec import Task, TaskRef
+    >>> x, y = "x-" + 32 * "0", "y-" + 32 * "0"
+    >>> judge({x: Task(x, abs, 1), y: Task(y, abs, TaskRef("fixed"))}).denied[y]
+    'made of a future that nobody called pure'
+    """
+    found = _Findings(graph, denied or {}, lifted, rules)
+    for key, task in graph.items():
+        found.look(key, task)
+    for source in found.outside - found.names:
+        if source not in trusted:
+            for name in found.dependents[source]:
+                found.deny(name, UNKNOWN_INPUT)
+    spread(found.reasons, found.dependents.get, lifted)
+    reasons = {n: r for n, r in found.reasons.items() if n in found.names}
+    local = {n: r for n, r in found.local.items() if n in found.names}
+    return Verdict(found.names - reasons.keys() - local.keys(), {**local, **reasons})
+
+
+class _Findings:
+    """What is found in one graph, task by task."""
+
+    def __init__(
+        self,
+        graph: Mapping[Key, Any],
+        denied: Mapping[Any, str],
+        lifted: Container[Any],
+        rules: Rules,
+    ) -> None:
+        self.graph = graph
+        self.lifted = lifted
+        self.rules = rules
+        #: {name: why neither it nor what depends on it may be kept}
+        self.reasons: dict[Any, str] = dict(denied)
+        #: {name: why it may not be kept itself}
+        self.local: dict[Any, str] = {}
+        self.names: set[Any] = set()
+        #: {name: names that depend on it}
+        self.dependents: dict[Any, set[Any]] = {}
+        #: names that are depended on, and not in the graph
+        self.outside: set[Any] = set()
+        self._mutators: set[Any] = set()
+        # Parts of fused tasks are looked at once a name; None where there is nothing to say.
+        self._parts: dict[Any, str | None] = {}
+
+    def deny(self, name: Any, reason: str) -> None:
+        if name not in self.lifted:
+            self.reasons.setdefault(name, reason)
+
+    def look(self, key: Key, task: Any) -> None:
+        name = key_name(key)
+        if name not in self.names:
+            self.names.add(name)
+            if is_p2p(task):
+                self.local[name] = P2P
+        for part, inner in parts_of(name, task):
+            if part not in self._parts:
+                self._parts[part] = self._reason(part, inner)
+            reason = self._parts[part]
+            if reason is None and part is not name and part in self.reasons:
+                reason = UPSTREAM
+            if reason is not None:
+                self.deny(name, reason)
+        if self._mutators and (name in self._mutators or self._mutates(name, task)):
+            self.local.update(dict.fromkeys(_handed_over(task, self.graph), WRITTEN))
+        self._note_dependencies(name, task)
+
+    def _reason(self, part: Any, task: Any) -> str | None:
+        functions = [function_name(f) for f in task_functions(task)]
+        effect = self.rules.effect(part, functions)
+        if effect is not None and effect.mutates:
+            self._mutators.add(part)
+        return None if part in self.lifted else self.rules.reason(part, functions)
+
+    def _mutates(self, name: Any, task: Any) -> bool:
+        return any(part in self._mutators for part, _ in parts_of(name, task))
+
+    def _note_dependencies(self, name: Any, task: Any) -> None:
+        for dependency in task.dependencies:
+            source = key_name(dependency)
+            if source is not name and source != name:
+                self.dependents.setdefault(source, set()).add(name)
+                if dependency not in self.graph:
+                    self.outside.add(source)
+
+
+def _handed_over(task: Any, graph: Mapping[Key, Any]) -> Iterator[Any]:
+    """Names of what a task gets, through tasks that only hand on."""
+    work = list(task.dependencies)
+    while work:
+        key = work.pop()
+        yield key_name(key)
+        if (target := getattr(graph.get(key), "target", None)) is not None:
+            work.append(target)
+
+
+def spread(
+    reasons: dict[Any, str],
+    dependents: Callable[[Any], Iterable[Any] | None],
+    lifted: Container[Any] = (),
+) -> None:
+    """Deny, in place, what depends on something that is denied."""
+    work = deque(reasons)
+    while work:
+        for name in dependents(work.popleft()) or ():
+            if name not in reasons and name not in lifted:
+                reasons[name] = UPSTREAM
+                work.append(name)

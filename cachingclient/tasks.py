@@ -1,0 +1,125 @@
+"""What a task is made of: its functions, and the tasks that were fused into it."""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
+from itertools import islice
+from typing import Any
+
+from cachingclient.admission import key_name
+
+#: Modules whose functions are cheap: what they do to a block costs less than a task.
+CHEAP = ("dask", "numpy", "operator", "builtins", "toolz", "tlz", "_operator", "functools")
+
+#: How deep fused tasks and wrapped functions are looked into.
+DEEP = 40
+#: Longer lists in tasks are data: only their beginning is searched for functions.
+MANY_PARTS = 100
+#: Functions by which dask nests tasks do nothing by themselves (one is called `to_container`).
+_MACHINERY = "dask._task_spec"
+
+#: What fusion of Blockwise layers appends to a name: the block's index.
+_INDEX = re.compile(r"(?<=[0-9a-f]{32})_[._0-9a-z]*$|_(?:\.[0-9]+_?)+$")
+#: Arguments of a fused task.
+_PLACEHOLDER = "__dask_blockwise__"
+
+
+def function_name(function: Any) -> str:
+    """Name by which a function is judged."""
+    method = getattr(function, "method", None)  # dask.utils.methodcaller
+    if isinstance(method, str):
+        return method
+    name = getattr(function, "__name__", None)
+    return name if isinstance(name, str) else type(function).__name__
+
+
+def unwrap(function: Any, depth: int = DEEP) -> Iterator[Any]:
+    """A function and those that it wraps: partials, and functions given as arguments."""
+    for inner in _wrapped(function) if depth else ():
+        if callable(inner):
+            yield from unwrap(inner, depth - 1)
+    if not isinstance(function, partial) and getattr(function, "__module__", "") != _MACHINERY:
+        yield function
+
+
+def _wrapped(function: Any) -> Iterator[Any]:
+    kind = type(function)
+    if kind is partial or kind.__name__ == "curry":
+        yield function.func
+        yield from (*function.args, *function.keywords.values())
+    elif kind.__name__ == "Compose":  # toolz
+        yield from (function.first, *function.funcs)
+
+
+def task_functions(task: Any, depth: int = DEEP) -> Iterator[Any]:
+    """Functions that a task calls or hands on: through fusion, nesting and partials."""
+    if not depth:
+        return
+    if type(task) is tuple and task and callable(task[0]):
+        parts: Iterable[Any] = task
+    elif type(task) in (list, tuple, set):
+        parts = task
+    elif callable(function := getattr(task, "func", None)) and hasattr(task, "dependencies"):
+        parts = (function, *(task.args or ()), *(task.kwargs or {}).values())
+    elif hasattr(task, "dependencies") and hasattr(task, "value"):  # a literal in a task
+        parts = (task.value,)
+    elif isinstance(task, Mapping):
+        parts = task.values()
+    else:
+        return
+    for part in islice(parts, MANY_PARTS):
+        if hasattr(part, "dependencies") or type(part) in (tuple, list, set, dict):
+            yield from task_functions(part, depth - 1)
+        elif callable(part):
+            yield from unwrap(part)
+
+
+def is_cheap(function: Any) -> bool:
+    """Whether a function is known to cost less than a task, and to do nothing else.
+
+    Examples
+    --------
+    >>> import operator
+    >>> is_cheap(operator.add), is_cheap(lambda block: block)
+    (True, False)
+    """
+    if isinstance(function, (type, operator.methodcaller)):
+        return True
+    # ufuncs and methods of builtin types have no module of their own
+    module = getattr(function, "__module__", None) or type(function).__module__
+    return module.partition(".")[0] in CHEAP and not module.startswith("numpy.linalg")
+
+
+def is_p2p(task: Any) -> bool:
+    """Whether a task is internal to a P2P shuffle, whose parts are of no use alone."""
+    if type(task).__name__ == "P2PBarrierTask":
+        return True
+    return any(
+        (getattr(f, "__module__", None) or "").startswith("distributed.shuffle")
+        for f in task_functions(task)
+    )
+
+
+def parts_of(name: Any, task: Any, depth: int = DEEP) -> Iterator[tuple[Any, Any]]:
+    """Names and tasks that a task consists of: itself, or those that were fused into it.
+
+    Parameters
+    ----------
+    name
+        Name of its key.
+    task : GraphNode
+    """
+    function = getattr(task, "func", None)
+    if getattr(function, "__name__", "") != "_execute_subgraph" or not depth:
+        yield name, task
+        return
+    for key, inner in task.args[0].items():
+        inner_name = key_name(key)
+        if isinstance(inner_name, str):
+            if inner_name.startswith(_PLACEHOLDER):
+                continue
+            inner_name = _INDEX.sub("", inner_name)
+        yield from parts_of(inner_name, inner, depth - 1)

@@ -1,0 +1,109 @@
+"""Names that tell whether a call may change what it is given.
+
+Extend by a word: what is missing among the harmless costs a copy of a task's inputs, what
+is missing among the others may cost a right answer.
+"""
+
+from __future__ import annotations
+
+import builtins
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+#: Modules whose functions leave their arguments alone, unless told otherwise.
+TRUSTED = frozenset(
+    "builtins collections copy cytoolz dask datetime decimal distributed fractions functools"
+    " itertools json math numpy operator pandas pyarrow re scipy statistics tlz toolz typing"
+    " xarray _operator _functools".split()
+)
+
+#: Functions of these modules that do not.
+FUNCTIONS = frozenset(
+    "at copyto delattr delitem eval exec fill_diagonal getattr iadd iand iconcat ifloordiv"
+    " ilshift imatmul imod imul ior ipow irshift isub itruediv ixor permuted place put"
+    " put_along_axis putmask setattr setitem shuffle vars globals locals".split()
+)
+
+#: Methods that change their object, of any type that is guarded.
+METHODS = frozenset(
+    # containers
+    "add append appendleft clear difference_update discard extend extendleft insert"
+    " intersection_update move_to_end pop popitem popleft remove reverse rotate setdefault sort"
+    " subtract symmetric_difference_update update"
+    # arrays
+    " byteswap fill harden_mask itemset partition put resize set_fill_value setfield setflags"
+    " shrink_mask shuffle soften_mask unshare_mask argpartition_inplace"
+    # frames
+    " isetitem set_flags set_axis_inplace".split()
+)
+
+#: Arguments that ask for it.
+KEYWORDS = frozenset(("copy", "inplace", "out", "output"))
+#: Where dask uses one of these names in tasks it means no harm.
+TASK_KEYWORDS = KEYWORDS - {"copy"}
+
+#: Methods that call what they are given, or that objects of any type may have: no word for it.
+AMBIGUOUS = frozenset(
+    "agg aggregate apply apply_along_axis applymap close dump eval filter load map pipe process"
+    " run save send throw transform write writelines".split()
+)
+
+#: Ways around the copy-on-write of pandas.
+BENEATH = frozenset("array blocks _data _mgr _ndarray _pa_array _values".split())
+
+#: {method that takes `out` by position: arguments before it}; one more for functions
+OUT_AT = {
+    **dict.fromkeys(("all", "any", "argmax", "argmin", "dot", "max", "min", "round"), 1),
+    **dict.fromkeys(("choose", "clip", "compress", "cumprod", "cumsum", "take"), 2),
+    **dict.fromkeys(("mean", "prod", "ptp", "std", "sum", "var"), 2),
+    "trace": 4,
+}
+
+
+def asks_for_it(names: Iterable[Any], keywords: frozenset[str] = KEYWORDS) -> bool:
+    """Whether names of arguments tell that a call changes what it is given.
+
+    Examples
+    --------
+    >>> asks_for_it(["axis", "out"]), asks_for_it(["axis"]), asks_for_it(["overwrite_x"])
+    (True, False, True)
+    """
+    return any(
+        n in keywords or n.startswith("overwrite") for n in names if isinstance(n, str)
+    )
+
+
+def _public(owners: Iterable[Any]) -> set[str]:
+    return {n for owner in owners for n in dir(owner) if not n.startswith("_")}
+
+
+def _owners() -> list[Any]:
+    found: list[Any] = [str, bytes, int, float, complex, list, tuple, dict, set, frozenset]
+    if numpy := sys.modules.get("numpy"):
+        found += [numpy, numpy.ndarray, numpy.generic, numpy.ma]
+    if pandas := sys.modules.get("pandas"):
+        found += [pandas, pandas.DataFrame, pandas.Series, pandas.Index, pandas.Timestamp]
+        found += [pandas.Series.str, pandas.Series.dt, pandas.Series.cat]
+        found += [pandas.core.groupby.DataFrameGroupBy, pandas.core.groupby.SeriesGroupBy]
+    return found
+
+
+_harmless: dict[bool, frozenset[str]] = {}
+
+
+def harmless_methods() -> frozenset[str]:
+    """Methods of builtins, arrays and frames that change nothing.
+
+    Examples
+    --------
+    >>> "upper" in harmless_methods(), "sort" in harmless_methods()
+    (True, False)
+    """
+    key = "pandas" in sys.modules
+    if key not in _harmless:
+        _harmless[key] = frozenset(_public(_owners()) - METHODS - FUNCTIONS - AMBIGUOUS)
+    return _harmless[key]
+
+
+BUILTINS = vars(builtins)

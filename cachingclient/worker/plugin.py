@@ -1,0 +1,250 @@
+"""The worker plugin: tasks that may change their inputs get copies, and so do users.
+
+Results are kept on workers, and a task that changes what it is given would change what the
+next one reads. Three ways were measured (``benchmarks/mutation.py``: milliseconds a task
+spends on its inputs beside its own work, arrays of 8 and 128 MiB, lists of 20,000 dicts):
+
+==================================  ===========  ===========  ==========  =================
+way                                 8 MiB array  128 MiB      list        runs a part twice
+==================================  ===========  ===========  ==========  =================
+a copy for every user's function    @@           @@           @@          never
+read-only views, copies on error    @@           @@           @@ (copies) where it writes
+a look, copies where it is in doubt @@           @@           @@          never
+==================================  ===========  ===========  ==========  =================
+
+The last is what is done. Read-only views are no safer than the look: compiled code may
+write to them without an error, or refuse to read them; a function may catch the error;
+what it did before the error (a row in a database, a step of a random generator) is done
+twice; and the views escape in results, which other tasks then cannot write to. A look that
+errs on the safe side costs a copy, at the speed of memory, where a user's function stores
+into something or calls what is not known.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import distributed.worker
+from distributed import WorkerPlugin
+from distributed.protocol import to_serialize
+from distributed.utils import offload
+
+from cachingclient.worker.copies import Copier
+from cachingclient.worker.look import BENEATH, CLEAR, task_verdict
+
+if TYPE_CHECKING:
+    from distributed import Worker
+    from distributed.comm import Comm
+    from distributed.worker_state_machine import TaskState
+
+logger = logging.getLogger("distributed.worker.cachingclient")
+
+#: Bytes of results that are copied in the thread that messages are packed in, not on the loop.
+LARGE = 1_000_000
+
+# -- private parts of distributed, for internals.py -------------------------------------------
+
+#: Runs one task; the worker looks it up on itself each time (2025.4 and 2026.8).
+EXECUTE_METHOD = "execute"
+
+
+def worker_task(worker: Worker, key: Any) -> TaskState | None:
+    """State of a task on its worker: tells what it is computed from, and how."""
+    return worker.state.tasks.get(key)
+
+
+def in_threads(worker: Worker, ts: TaskState) -> bool:
+    """Whether a task shares memory with its worker: told as `Worker.execute` tells it."""
+    executor = worker.executors.get((ts.annotations or {}).get("executor", "default"))
+    return "ThreadPoolExecutor" in str(type(executor)) or ts.run_spec.is_coro
+
+
+def hidden(method: Any) -> Any:
+    """Leave a method out of users' tracebacks and profiles: they are cut by file names."""
+    filename = distributed.worker.__file__
+    method.__code__ = method.__code__.replace(co_filename=filename)
+    return method
+
+
+# ---------------------------------------------------------------------------------------------
+
+
+class MutationGuard(WorkerPlugin):
+    """Protects what is in a worker's memory from the tasks that read it, and from users.
+
+    Tasks whose functions may change their inputs get copies of them. Where workers share
+    their process with clients, clients get copies of results.
+
+    Notes
+    -----
+    Not protected: objects of classes that `cachingclient.worker.copies` does not know;
+    values that tasks look up by themselves, in ``get_worker().data`` or by the client of
+    ``worker_client``; constants inside of a task, which are sent with it each time.
+
+    An error here never fails a task: it gets what it would get without this.
+    """
+
+    name = "cachingclient-guard"
+    idempotent = True
+
+    #: {id of a worker: what is hung into it}
+    hooks: dict[int, Hooks]
+
+    def __init__(self) -> None:
+        self.hooks = {}
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+    def setup(self, worker: Worker) -> None:
+        """Hang into a worker."""
+        self.teardown(worker)
+        self.hooks[id(worker)] = Hooks(worker)
+
+    def teardown(self, worker: Worker) -> None:
+        """Leave it as it was."""
+        hooks = self.hooks.pop(id(worker), None)
+        if hooks is not None:
+            hooks.remove()
+
+
+class Hooks:
+    """What is hung into one worker."""
+
+    #: whether there is nothing to do any more; somebody may still hold on to our methods
+    off: bool = False
+    #: whether an error was logged
+    failed: bool = False
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        #: what somebody else had put in the place of the worker's method
+        self.previous = vars(worker).get(EXECUTE_METHOD)
+        self.plain_execute = getattr(worker, EXECUTE_METHOD)
+        self.plain_get_data = worker.handlers.get("get_data")
+        # Bound once: a method is another object each time that it is looked up.
+        self.ours, self.our_get_data = self.execute, self.get_data
+        setattr(worker, EXECUTE_METHOD, self.ours)
+        if self.plain_get_data is not None and worker.address.startswith("inproc://"):
+            worker.handlers["get_data"] = self.our_get_data
+
+    def remove(self) -> None:
+        """Take out what is still in its place."""
+        self.off = True
+        worker = self.worker
+        if vars(worker).get(EXECUTE_METHOD) is self.ours:
+            delattr(worker, EXECUTE_METHOD)
+            if self.previous is not None:
+                setattr(worker, EXECUTE_METHOD, self.previous)
+        if worker.handlers.get("get_data") is self.our_get_data:
+            worker.handlers["get_data"] = self.plain_get_data
+
+    def failed_once(self) -> None:
+        """An error of ours: say so once, and go on without."""
+        if not self.failed:
+            self.failed = True
+            logger.exception("Values could not be copied; a task may change what is kept")
+
+    # -- tasks -----------------------------------------------------------------
+
+    def execute(self, key: Any, *, stimulus_id: str) -> Any:
+        """Run a task; its inputs are copied in its own thread, where they have to be."""
+        guarded = None if self.off else self.guarded(key)
+        if guarded is None:
+            return self.plain_execute(key, stimulus_id=stimulus_id)
+        return self.execute_guarded(guarded, key, stimulus_id)
+
+    def guarded(self, key: Any) -> Guarded | None:
+        """The task as it should run; None if it may run as it is."""
+        try:
+            ts = worker_task(self.worker, key)
+            if ts is None or not ts.dependencies or ts.run_spec is None:
+                return None
+            verdict = task_verdict(ts.run_spec)
+            if verdict == CLEAR or not in_threads(self.worker, ts):
+                return None
+            return Guarded(ts.run_spec, self, deep=bool(verdict & BENEATH))
+        except Exception:
+            self.failed_once()
+            return None
+
+    async def execute_guarded(self, guarded: Guarded, key: Any, stimulus_id: str) -> Any:
+        """Put a task into the place of another while that runs."""
+        ts = worker_task(self.worker, key)
+        if ts is not None and ts.run_spec is guarded.task:
+            ts.run_spec = guarded
+        try:
+            return await self.plain_execute(key, stimulus_id=stimulus_id)
+        finally:
+            if ts is not None and ts.run_spec is guarded:
+                ts.run_spec = guarded.task
+
+    def copies(self, data: Mapping[Any, Any], deep: bool) -> dict[Any, Any]:
+        """Copies of the values of a mapping; where that fails the values themselves."""
+        copier = Copier(deep)
+        return {key: self.copy(value, copier) for key, value in data.items()}
+
+    def copy(self, value: Any, copier: Copier) -> Any:
+        try:
+            return copier(value)
+        except Exception:
+            self.failed_once()
+            return value
+
+    # -- results ---------------------------------------------------------------
+
+    async def get_data(
+        self, comm: Comm, keys: Any, who: str | None = None, **kwargs: Any
+    ) -> Any:
+        """Hand out values: workers, which say who they are, may share them; others may not."""
+        if who is None and not self.off and comm.peer_address.startswith("inproc://"):
+            comm = CopyingComm(comm, self, self.large(keys))  # type: ignore[assignment]
+        return await self.plain_get_data(comm, keys=keys, who=who, **kwargs)
+
+    def large(self, keys: Any) -> bool:
+        """Whether values may take so long to copy that the event loop would wait for it."""
+        tasks = (worker_task(self.worker, key) for key in keys)
+        return sum(ts.nbytes or 0 for ts in tasks if ts is not None) > LARGE
+
+
+class Guarded:
+    """A task that gets copies of its inputs.
+
+    It stands in the place of a task while that runs, and is otherwise like it.
+    """
+
+    def __init__(self, task: Any, hooks: Hooks, deep: bool) -> None:
+        self.task, self.hooks, self.deep = task, hooks, deep
+
+    @hidden
+    def __call__(self, values: Any = ()) -> Any:
+        return self.task(self.hooks.copies(values, self.deep))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.task, name)
+
+    def __repr__(self) -> str:
+        return repr(self.task)
+
+
+class CopyingComm:
+    """A comm that writes copies of data."""
+
+    def __init__(self, comm: Comm, hooks: Hooks, large: bool) -> None:
+        self.comm, self.hooks, self.large = comm, hooks, large
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.comm, name)
+
+    async def write(self, msg: Any, **kwargs: Any) -> Any:
+        """Write a message, as `Worker.get_data` makes it."""
+        if isinstance(msg, dict) and "data" in msg:
+            values = {key: packed.data for key, packed in msg["data"].items()}
+            if self.large:
+                values = await offload(self.hooks.copies, values, False)
+            else:
+                values = self.hooks.copies(values, False)
+            msg = {**msg, "data": {key: to_serialize(v) for key, v in values.items()}}
+        return await self.comm.write(msg, **kwargs)
