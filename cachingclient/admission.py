@@ -8,6 +8,7 @@ and if neither it nor anything that it was computed from writes something.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -107,7 +108,7 @@ EFFECTS = (
     # DataFrame.to_parquet drops the index of its partitions in place; others may too
     _effect(rf"{_START}to[-_]?(?:{_FORMATS})(?:data|barrier|[-_.]|$)", mutates=True),
     _effect(rf"{_START}to_(?!(?:{_CONVERSIONS})(?:[-_.]|$))[a-z]", mutates=True),
-    _effect(rf"{_START}(?:write|save|store|dump|upload|export|publish|send)", mutates=True),
+    _effect(rf"{_START}(?:write|save|store|dump|upload|export|publish|send|upsert|rmtree|mkdir|makedirs|unlink)", mutates=True),
 )
 
 #: Types of values that cannot be read twice, or that stand for something outside.
@@ -143,7 +144,15 @@ def readable_again(typename: str | None) -> bool:
     >>> readable_again("numpy.ndarray"), readable_again("generator")
     (True, False)
     """
-    return typename is None or _ONCE.search(typename) is None
+    if typename is None:
+        return True
+    return _ONCE.search(typename) is None and not hasattr(_type(typename), "__next__")
+
+
+def _type(typename: str) -> Any:
+    """The class, where its module has been imported already."""
+    module, _, name = typename.rpartition(".")
+    return getattr(sys.modules.get(module), name, None)
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ def parse_limit(value: Any, name: str = "cache_limit") -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise TypeError(f"{name} must be a number or a text such as '2 GiB', got {value!r}")
     number = _parse_text(value, name) if isinstance(value, str) else value
-    if math.isnan(number) or not 0 <= number <= LARGEST_LIMIT:
+    if number != number or not 0 <= number <= LARGEST_LIMIT:
         raise ValueError(f"{name} must lie between 0 and 1 EiB, got {value!r}")
     return number
 
@@ -69,6 +69,8 @@ def _parse_text(text: str, name: str) -> float:
     except ValueError:
         pass
     try:
+        if not text.strip()[:1].isdigit():
+            raise ValueError(text)  # dask reads "" and "B" as one byte
         return parse_bytes(text)
     except (ValueError, OverflowError) as e:
         raise ValueError(f"{name} must be a number or a text such as '2 GiB', got {text!r}") from e
@@ -77,7 +79,7 @@ def _parse_text(text: str, name: str) -> float:
 def _seconds(value: Any, name: str) -> float:
     try:
         number = parse_timedelta(value, default="s")
-    except (ValueError, TypeError, KeyError) as e:
+    except (ValueError, TypeError, LookupError, AttributeError) as e:
         raise ValueError(f"{name} must be a time such as '5ms', got {value!r}") from e
     if isinstance(value, bool) or number is None or not 0 <= number < math.inf:
         raise ValueError(f"{name} must be a time such as '5ms', got {value!r}")

@@ -16,7 +16,7 @@ from cachingclient.admission import (
     Rules,
     key_name,
 )
-from cachingclient.tasks import function_name, is_p2p, parts_of, task_functions
+from cachingclient.tasks import function_name, is_barrier, is_p2p, parts_of, task_functions
 
 
 class Verdict(NamedTuple):
@@ -106,6 +106,8 @@ class _Findings:
             self.names.add(name)
             if is_p2p(task):
                 self.local[name] = P2P
+        if is_barrier(task):
+            self.local.update(dict.fromkeys(_handed_over(task, self.graph), P2P))
         for part, inner in parts_of(name, task):
             if part not in self._parts:
                 self._parts[part] = self._reason(part, inner)

@@ -50,14 +50,15 @@ def _wrapped(function: Any) -> Iterator[Any]:
     if kind is partial or kind.__name__ == "curry":
         yield function.func
         yield from (*function.args, *function.keywords.values())
-    elif kind.__name__ == "Compose":  # toolz
-        yield from (function.first, *function.funcs)
+    elif isinstance(funcs := getattr(function, "funcs", None), tuple):  # toolz: compose, juxt
+        yield from (getattr(function, "first", None), *funcs)
 
 
 def task_functions(task: Any, depth: int = DEEP) -> Iterator[Any]:
     """Functions that a task calls or hands on: through fusion, nesting and partials."""
     if not depth:
         return
+    whole = False
     if type(task) is tuple and task and callable(task[0]):
         parts: Iterable[Any] = task
     elif type(task) in (list, tuple, set):
@@ -68,9 +69,10 @@ def task_functions(task: Any, depth: int = DEEP) -> Iterator[Any]:
         parts = (task.value,)
     elif isinstance(task, Mapping):
         parts = task.values()
+        whole = any(hasattr(part, "dependencies") for part in islice(parts, 1))
     else:
         return
-    for part in islice(parts, MANY_PARTS):
+    for part in parts if whole else islice(parts, MANY_PARTS):
         if hasattr(part, "dependencies") or type(part) in (tuple, list, set, dict):
             yield from task_functions(part, depth - 1)
         elif callable(part):
@@ -93,11 +95,14 @@ def is_cheap(function: Any) -> bool:
     return module.partition(".")[0] in CHEAP and not module.startswith("numpy.linalg")
 
 
+def is_barrier(task: Any) -> bool:
+    """Whether a task waits for all transfers of a P2P shuffle."""
+    return type(task).__name__ == "P2PBarrierTask"
+
+
 def is_p2p(task: Any) -> bool:
     """Whether a task is internal to a P2P shuffle, whose parts are of no use alone."""
-    if type(task).__name__ == "P2PBarrierTask":
-        return True
-    return any(
+    return is_barrier(task) or any(
         (getattr(f, "__module__", None) or "").startswith("distributed.shuffle")
         for f in task_functions(task)
     )

@@ -10,6 +10,7 @@ import dask.array as da
 import distributed
 import numpy as np
 import pytest
+import xarray as xr
 from helpers import calls, count, forgotten, held, ran, started, watch
 
 from cachingclient.graph.envelope import Envelope
@@ -359,8 +360,6 @@ def test_layers_below_are_shared_too(client):
 
 
 def test_xarray_dataset(client):
-    xr = pytest.importorskip("xarray")
-
     def lazy(value):
         block = da.full((4, 30), value, chunks=(1, 30), dtype="f8")
         return block.map_blocks(slow, dtype="f8", meta=np.empty((0, 0)))

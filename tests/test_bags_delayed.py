@@ -57,9 +57,8 @@ def test_bag_built_anew(client):
 
 def test_bag_starmap_and_fold(client):
     b = build()
-    squares = b.map(lambda v: (v, v)).starmap(lambda u, v: u * v)
-    assert squares.sum().compute() == sum(v * v for v in range(1, 41))
-    del squares
+    total = b.map(lambda v: (v, v)).starmap(lambda u, v: u * v).sum().compute()
+    assert total == sum(v * v for v in range(1, 41))
     assert b.fold(lambda u, v: max(u, v)).compute() == 40
     assert b.distinct().count().compute() == 40
     assert ran() == 40

@@ -9,7 +9,9 @@ import dask.array as da
 import numpy as np
 import pytest
 from distributed import CancelledError, wait
-from helpers import calls, count, forgotten, ran, wait_until
+from helpers import INPROC, calls, count, forgotten, ran, validate, wait_until
+
+from cachingclient import Client
 
 META = np.empty((0,))
 
@@ -153,6 +155,31 @@ def test_upstream_of_what_is_kept(client):
     assert two.compute() == 3
     assert one.compute() == 2
     assert dask.delayed(slow, pure=True)(two).compute() == 4
+
+
+def quick(v):
+    return v + 1
+
+
+def test_far_upstream_of_what_is_kept():
+    """Between the cancelled key and the kept one is one that nobody wants."""
+    with dask.config.set({"cachingclient.min-cost": "30ms"}), Client(**INPROC) as client:
+        first = dask.delayed(quick, pure=True)(1)
+        last = dask.delayed(slow, pure=True)(dask.delayed(quick, pure=True)(first))
+        f = client.compute(first)
+        assert f.result() == 2
+        assert last.compute() == 4
+        assert [entry.keys for entry in client.cache.entries()] == [1]
+        g = client.compute(dask.delayed(slow, pure=True)(5))
+        f.cancel()
+        # As the scheduler's handler goes from key to key it would stumble over that one, and
+        # the connection would end, with all futures of the client.
+        assert g.result() == 6
+        assert client.submit(slow, 7).result() == 8
+        assert not g.cancelled()
+        assert last.compute() == 4
+        assert first.compute() == 2
+        validate(client)
 
 
 def test_upstream_of_what_is_kept_persisted(client):

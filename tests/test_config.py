@@ -80,17 +80,19 @@ def test_the_message_shows_the_value():
 
 
 def test_defaults_can_be_read():
-    assert read_settings() == Settings(
-        cache_limit=0.2,
-        min_cost=0.005,
-        halflife=100,
-        barriers=True,
-        first_sight_overhead=0.5,
-        task_overhead=0.004,
-        recent_keys=10_000,
-        lease_time=30,
-        idle_time=600,
-    )
+    settings = read_settings()
+    assert (settings.cache_limit, settings.halflife, settings.barriers) == (0.2, 100, True)
+    assert (settings.min_cost, settings.task_overhead) == (0.005, 0.004)
+    assert (settings.first_sight_overhead, settings.recent_keys) == (0.5, 10_000)
+    assert (settings.lease_time, settings.idle_time) == (30, 600)
+
+
+@pytest.mark.parametrize("key", config._READERS)
+@pytest.mark.parametrize("value", [None, object(), {"a": 1}], ids=["None", "object", "dict"])
+def test_what_makes_no_sense_for_any_setting_is_refused_by_key(key, value):
+    with dask.config.set({f"cachingclient.{key}": value}):
+        with pytest.raises((ValueError, TypeError), match=rf"cachingclient\.{key} "):
+            read_settings()
 
 
 def test_each_setting_has_a_default_and_a_reader():
@@ -112,6 +114,12 @@ def test_each_line_of_the_defaults_has_one_comment():
 
 TIMES = ["min-cost", "first-sight-overhead", "task-overhead", "lease-time", "idle-time"]
 COUNTS = ["halflife", "recent-keys"]
+SWITCHES = ["barriers", "impure"]
+LISTS = ["never", "always", "effects"]
+
+
+def test_each_setting_is_of_a_kind_that_is_tested_here():
+    assert {"cache-limit", *TIMES, *COUNTS, *SWITCHES, *LISTS} == set(config._READERS)
 
 
 @pytest.mark.parametrize("key", TIMES)
@@ -141,10 +149,19 @@ def test_bad_counts_are_refused_by_key(key, value):
             read_settings()
 
 
+@pytest.mark.parametrize("key", SWITCHES)
 @pytest.mark.parametrize("value", [None, 0, 1, "yes", "", []])
-def test_bad_switches_are_refused_by_key(value):
-    with dask.config.set({"cachingclient.barriers": value}):
-        with pytest.raises((ValueError, TypeError), match=r"cachingclient\.barriers "):
+def test_bad_switches_are_refused_by_key(key, value):
+    with dask.config.set({f"cachingclient.{key}": value}):
+        with pytest.raises((ValueError, TypeError), match=rf"cachingclient\.{key} "):
+            read_settings()
+
+
+@pytest.mark.parametrize("key", LISTS)
+@pytest.mark.parametrize("value", [None, True, 1, 1.5, [1], ["a", None], {"a": "b"}])
+def test_bad_lists_are_refused_by_key(key, value):
+    with dask.config.set({f"cachingclient.{key}": value}):
+        with pytest.raises((ValueError, TypeError), match=rf"cachingclient\.{key} "):
             read_settings()
 
 

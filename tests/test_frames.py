@@ -79,6 +79,10 @@ def build(request, tmp_path):
     return Build(request.param, tmp_path)
 
 
+#: Where the source makes no difference.
+few = pytest.mark.parametrize("build", [from_pandas, read_csv], indirect=True)
+
+
 def same(got, want):
     pd.testing.assert_series_equal(
         got.sort_index(), want.sort_index(), check_dtype=False, check_index_type=False
@@ -98,6 +102,7 @@ def test_two_groupings_a_filter_and_a_mean(client, build):
     assert ran() == build.partitions
 
 
+@few
 def test_asked_again(client, build):
     f = build()
     ask_all(f)
@@ -106,6 +111,7 @@ def test_asked_again(client, build):
     assert ran() == 0
 
 
+@few
 def test_filtered_frame(client, build):
     f = build()
     f = f[f.a > 2]
@@ -117,7 +123,7 @@ def test_filtered_frame(client, build):
     assert ran() == build.partitions
 
 
-def test_built_anew(client, tmp_path, build):
+def test_built_anew(client, build):
     assert build().b.mean().compute() == pytest.approx(CLEAN.b.mean())
     ran()
     assert build().a.max().compute() == 399
@@ -136,6 +142,7 @@ def test_repeat_of_a_final_result_runs_nothing(client, build):
     assert ran() == build.partitions
 
 
+@few
 def test_several_at_once(client, build):
     f = build()
     by_k, by_j, total = dask.compute(f.groupby("k").b.mean(), f.groupby("j").b.sum(), f.b.sum())
@@ -146,6 +153,7 @@ def test_several_at_once(client, build):
     assert ran() == build.partitions
 
 
+@few
 def test_disabled_runs_all(client, build):
     f = build()
     assert f.b.sum().compute() == CLEAN.b.sum()
@@ -156,6 +164,7 @@ def test_disabled_runs_all(client, build):
     assert ran() == build.partitions
 
 
+@few
 def test_persisted_then_asked(client, build):
     p = build().persist()
     ask_all(p)

@@ -231,7 +231,8 @@ def test_what_ran_is_remembered_within_bounds_and_the_oldest_goes():
     for i in range(REMEMBERED - 2):
         ledger.ran(i, 1.0)
     ledger.ran("asked again", 1.0)
-    ledger.ran("one more", 1.0)
+    for i in range(10):
+        ledger.ran(f"more {i}", 1.0)
     assert len(ledger._computed) == REMEMBERED
     before = ledger.recomputed
     ledger.ran("asked again", 1.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 
 import dask
@@ -42,6 +43,13 @@ def total(values):
 def as_list(values):
     time.sleep(0.02)
     return list(values)
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_too_cheap():
+    """What is quick would not be kept anyhow, and a test would say nothing of it."""
+    with dask.config.set({"cachingclient.min-cost": 0}):
+        yield
 
 
 class Counting:
@@ -243,6 +251,9 @@ def test_frame_of_named_delayed_values(compute):
         assert compute(f.map_partitions(later, meta=pdf.iloc[:0]).a.max()) == 10 * (value + 1)
         assert len(compute(f)) == 6
         assert compute(f).a.max() == value + 1
+        # Equal names give the same expression, while it is alive.
+        del f
+        gc.collect()
 
 
 # -- annotations --------------------------------------------------------------------

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 import dask
 from dask.core import flatten
 
-from cachingclient import admission, internals
+from cachingclient import internals
+from cachingclient.admission import key_name
 from cachingclient.config import read_settings
 from cachingclient.graph.envelope import Envelope, Request
-from cachingclient.graph.plan import Plan, make_plan
+from cachingclient.graph.plan import make_plan
+from cachingclient.judging import Verdict
 
 
 class Asked(NamedTuple):
@@ -33,11 +35,6 @@ def asked(*collections: Any, **kwargs: Any) -> Asked:
     return caught[0]
 
 
-def planned(*collections: Any) -> Plan:
-    """What a client would make of a computation."""
-    return make_plan(asked(*collections).expr, read_settings(), (), None)
-
-
 class Submission:
     """Stands for a scheduler's submission: takes down what comes of it."""
 
@@ -47,11 +44,11 @@ class Submission:
     def __init__(self, kept: Mapping = {}) -> None:  # noqa: B006 - never changed
         self.kept = kept
         self.trusted: frozenset = frozenset()
-        self.verdict: admission.Verdict | None = None
+        self.verdict: Verdict | None = None
         self.used: list = []
 
     def number_kept(self, name: str) -> int:
-        return sum(admission.key_name(k) == name for k in self.kept)
+        return sum(key_name(k) == name for k in self.kept)
 
     def paid(self, name: str) -> float:
         return float(self.number_kept(name))
@@ -78,7 +75,7 @@ def opened(*collections: Any, kept: Mapping = {}) -> tuple[dict, Submission]:  #
     return graph, submission
 
 
-def judged(*collections: Any) -> tuple[dict, admission.Verdict]:
+def judged(*collections: Any) -> tuple[dict, Verdict]:
     """The tasks of a computation and the verdict on them, as a scheduler finds them."""
     graph, submission = opened(*collections)
     assert submission.verdict is not None

@@ -66,7 +66,8 @@ def choose(
         for n, f in facts.layers.items()
         if n not in facts.denied
         and f.nkeys
-        and hlg.dependents.get(n)
+        # A single key that was asked for is fused into the task that puts the result together.
+        and (hlg.dependents.get(n) or f.nkeys == 1)
         and (f.wish is True or (n in alive and _unknown_work(n, hlg, facts.layers, alive)))
         and not _feeds_getter(n, hlg, facts.layers)
     }

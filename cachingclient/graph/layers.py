@@ -64,6 +64,10 @@ class _Scan:
         if isinstance(task, TaskRef):
             self.inputs.add(key_name(task.key))
             return
+        if type(task) is tuple and task and not callable(task[0]):
+            # a key of another layer, as dask wrote aliases once
+            self.inputs.add(key_name(task))
+            return
         self.inputs.update(key_name(d) for d in getattr(task, "dependencies", ()))
         if type(task) is not Alias:
             self.alias = False

@@ -13,7 +13,7 @@ from cachingclient.admission import NO_TOKEN
 from cachingclient.config import Settings
 from cachingclient.graph import barriers, finalize, liveness
 from cachingclient.graph.layers import GraphFacts, graph_facts
-from cachingclient.internals import Expr, HLGExpr
+from cachingclient.internals import Expr, HLGExpr, expr_name
 
 
 @dataclass
@@ -53,7 +53,7 @@ def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any
         lifted |= of_graph.lifted
     alive, chosen = _barriers(graphs, facts, settings)
     new, renamed = finalize.rename(expr, lambda name: name not in denied, said)
-    _deny_random_names(facts, renamed, denied)
+    _deny_random_names(graphs, renamed, denied)
     if any(chosen):
         new = barriers.protect(new, {name for names in chosen for name in names})
     return Plan(new, renamed, denied, lifted, alive)
@@ -69,16 +69,18 @@ def _barriers(
         for (_, hlg), of_graph in zip(graphs, facts):
             living = liveness.alive(hlg.layers, hlg.dependents)
             alive.update((n, n in living) for n in hlg.layers if hlg.dependents.get(n))
+            # What is asked for is in the user's hands.
+            living |= {n for n in hlg.layers if not hlg.dependents.get(n)}
             if settings.barriers:
                 chosen.append(barriers.choose(hlg, of_graph, living, affordable))
     return alive, chosen
 
 
 def _deny_random_names(
-    facts: list[GraphFacts], renamed: dict[Key, Key], denied: dict[Any, str]
+    graphs: list[tuple[HLGExpr, HighLevelGraph]], renamed: dict[Key, Key], denied: dict[Any, str]
 ) -> None:
     """Names that plain dask gave to final results look like tokens, and never come back."""
-    for of_graph in facts:
-        for name in of_graph.layers:
+    for expr, hlg in graphs:
+        for name in (expr_name(expr), *hlg.layers):
             if str(name).startswith(finalize.PREFIX) and name not in renamed:
                 denied.setdefault(name, NO_TOKEN)

@@ -29,6 +29,7 @@ class Instruction(NamedTuple):
 
 _EXTENDED = dis.opmap["EXTENDED_ARG"]
 _CACHE = dis.opmap.get("CACHE", -1)
+_WITH_ARGUMENT = frozenset(getattr(dis, "hasarg", range(dis.HAVE_ARGUMENT, 256)))
 _NAMES = frozenset(dis.hasname)
 _LOCALS = frozenset(dis.haslocal)
 _CELLS = frozenset(dis.hasfree)
@@ -86,7 +87,7 @@ def _fast(code: CodeType) -> Iterator[Instruction]:
         elif table is not None:
             value = table[arg >> _FLAGS[opcode] if opcode in _FLAGS else arg]
         target = _target(raw, offset, arg) if opcode in _JUMPS else None
-        given = arg if opcode >= dis.HAVE_ARGUMENT else None
+        given = arg if opcode in _WITH_ARGUMENT else None
         yield Instruction(offset, opcode, dis.opname[opcode], given, value, target)
 
 

@@ -44,7 +44,9 @@ class Instance(NamedTuple):
 
 #: Packages whose code is known, however they are installed
 _KNOWN = frozenset(("dask", "distributed", "cachingclient", "toolz", "tlz", "cytoolz"))
-_INSTALLED = re.compile(r"[\\/](site|dist)-packages[\\/]|<frozen |<__array_function__")
+_INSTALLED = re.compile(
+    r"[\\/](site|dist)-packages[\\/]|[\\/]lib[\\/]python3\.\d+[\\/]|<frozen |<__array_function__"
+)
 #: What is typed into a shell is the user's, whatever module it says it is in
 _TYPED = ("<doctest ", "<ipython-input")
 _PATHS = tuple(
@@ -56,8 +58,22 @@ _PATHS = tuple(
 _PRIVATE = re.compile(r"^(?:posix|nt)(?=\.)|^_(?=(?:io|socket|random|pickle|time)\.)")
 _MTRAND = re.compile(r"^numpy\.random\.(_generator|mtrand|bit_generator|_\w+)\.")
 
-_mro: Any = type.__dict__["__mro__"].__get__
-_get_module = type.__dict__["__module__"].__get__
+
+# Attributes of classes and modules themselves: metaclasses and lazy modules may have code for them
+
+
+def _mro(cls: type) -> tuple[type, ...]:
+    return type.__dict__["__mro__"].__get__(cls)
+
+
+def class_dict(cls: type) -> Any:
+    """What is defined in a class."""
+    return type.__dict__["__dict__"].__get__(cls)
+
+
+def module_dict(module: Any) -> dict[str, Any]:
+    """What is defined in a module."""
+    return ModuleType.__dict__["__dict__"].__get__(module)
 
 
 def is_a(thing: Any, cls: Any) -> bool:
@@ -84,7 +100,7 @@ def is_installed(module: Any, filename: str = "") -> bool:
 
 def _origin(module: Any) -> str:
     loaded = sys.modules.get(module) if type(module) is str and module != "__main__" else None
-    spec = vars(loaded).get("__spec__") if is_a(loaded, ModuleType) else None
+    spec = module_dict(loaded).get("__spec__") if is_a(loaded, ModuleType) else None
     origin = getattr(spec, "origin", None)
     return origin if isinstance(origin, str) else ""
 
@@ -99,15 +115,19 @@ def is_own(thing: Any) -> bool:
 
 
 def _module_of(cls: type) -> Any:
-    module = cls.__dict__.get("__module__")
-    return module if isinstance(module, str) else _get_module(cls)
+    module = class_dict(cls).get("__module__")
+    return module if isinstance(module, str) else type.__dict__["__module__"].__get__(cls)
+
+
+def _name_in(cls: type, which: str) -> str:
+    return type.__dict__[which].__get__(cls)
 
 
 def static(cls: type, name: str) -> Any:
     """An attribute of a class or of one of its bases, as it was written there."""
     for base in _mro(cls):
-        if name in base.__dict__:
-            found = base.__dict__[name]
+        if name in (names := class_dict(base)):
+            found = names[name]
             if type(found) in (staticmethod, classmethod):
                 return found.__func__
             return found.fget if type(found) is property else found
@@ -126,7 +146,7 @@ def held(thing: Any, slots: bool) -> Iterator[Any]:
     if type(wrapped) is GetSetDescriptorType:
         yield _get(wrapped, thing)
     for base in _mro(type(thing)) if slots else ():
-        for descriptor in list(base.__dict__.values()):
+        for descriptor in list(class_dict(base).values()):
             if type(descriptor) is MemberDescriptorType:
                 yield _get(descriptor, thing)
 
@@ -159,9 +179,9 @@ def full_name(thing: Any) -> str | None:
     if type(thing) is Absent:
         return thing.name
     if is_a(thing, ModuleType):
-        return _public(_text(vars(thing).get("__name__")))
+        return _public(_text(module_dict(thing).get("__name__")))
     if is_a(thing, type):
-        return _public(f"{_module_of(thing)}.{type.__dict__['__qualname__'].__get__(thing)}")
+        return _public(f"{_module_of(thing)}.{_name_in(thing, '__qualname__')}")
     if type(thing) in (BuiltinFunctionType, MethodType):
         return _bound_name(thing.__self__, thing.__name__)
     if type(thing) is FunctionType or type(thing).__name__ == "cython_function_or_method":
@@ -195,6 +215,11 @@ def _public(name: str) -> str:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else "?"
+
+
+def _module(name: str) -> Any:
+    found = sys.modules.get(name)
+    return Absent(name) if found is None else found
 
 
 class _Outlines(dict):
@@ -271,7 +296,7 @@ class Scope:
             parents = str(self.globals.get("__package__") or "").split(".")
             parents = parents[: len(parents) - (len(name) - len(bare) - 1)]
             bare = ".".join((*parents, bare)) if bare else ".".join(parents)
-        return sys.modules.get(bare) or Absent(bare)
+        return _module(bare)
 
     def _attribute(self, base: Any, name: str) -> Any:
         if type(base) is Absent:
@@ -285,18 +310,17 @@ class Scope:
         return self._of_class(base if is_a(base, type) else type(base), name)
 
     def _of_module(self, module: ModuleType, name: str) -> Any:
-        found = vars(module).get(name, MISSING)
+        found = module_dict(module).get(name, MISSING)
         if not is_installed(full_name(module)):
             self.loaded.append((module, name, found))
         if found is MISSING:
-            whole = f"{full_name(module)}.{name}"
-            return sys.modules.get(whole) or Absent(whole)
+            return _module(f"{full_name(module)}.{name}")
         return found
 
     def _of_class(self, cls: type, name: str) -> Any:
         found = static(cls, name)
         if is_own(found) and is_own(cls):
-            self.loaded.append((cls, name, cls.__dict__.get(name, MISSING)))
+            self.loaded.append((cls, name, class_dict(cls).get(name, MISSING)))
         return found
 
     def names(self, node: Any) -> tuple[str, ...]:
@@ -318,5 +342,5 @@ class Scope:
             if type(base) is Absent or is_a(base, ModuleType):
                 return f"{full_name(base)}.{node.name}"
             if is_a(base, type):
-                return f"{type.__dict__['__name__'].__get__(base)}.{node.name}"
+                return f"{_name_in(base, '__name__')}.{node.name}"
         return None

@@ -92,8 +92,9 @@ _VERBS = re.compile(
 #: Conversions of other libraries than those that `admission` knows
 _CONVERSIONS = re.compile(
     r"to_(bytes|crs|rgba?|hex|wk[bt]|coo|cs[cr]|dense|julian_date|offset|flat_index|cpu|gpu|tensor"
-    r"|epsg|local|standard|utc|geo\w+|\w*array|\w*dataset|\w*variable|stacked\w*|categorical"
-    r"|one_hot|torch|jax|cupy|polars|lazy|eager|physical|integral\w*|eng_string|tz|epoch)"
+    r"|epsg|local|standard|utc|geo\w+|stacked\w*|categorical|one_hot|torch|jax|cupy|polars|lazy"
+    r"|eager|physical|integral\w*|tz|epoch|py\w+|objects?|iter_\w+"
+    r"|\w*(array|dataset|variable|time|delta|dict|list|string|tuple)(s|64|_\w+)?)"
 )
 #: Writers that return their text or bytes if nobody names a file
 TEXTS = frozenset(

@@ -64,7 +64,7 @@ def is_leaf(thing: Any) -> bool:
     )
 
 
-def _parts(thing: Any) -> Iterator[tuple[Any, type | None]]:
+def _parts(thing: Any) -> Iterator[tuple[Any, Any]]:
     """What runs when something other than a plain function is called."""
     if is_a(thing, partial):
         yield partial.func.__get__(thing), None
@@ -77,7 +77,7 @@ def _parts(thing: Any) -> Iterator[tuple[Any, type | None]]:
         yield thing.__func__, owner if is_a(owner, type) else type(owner)
     elif is_a(thing, type):
         for name in _MAKERS if is_own(thing) else ():
-            yield static(thing, name), thing  # type: ignore[misc]
+            yield static(thing, name), thing
     elif callable(thing):
         call = static(type(thing), "__call__")
         yield call if type(call) is FunctionType else None, type(thing)

@@ -10,9 +10,19 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from cachingclient.inspection.scope import MISSING, Scope, cell_contents
+from cachingclient.inspection.scope import (
+    MISSING,
+    Scope,
+    cell_contents,
+    class_dict,
+    is_a,
+    module_dict,
+)
 
 T = TypeVar("T")
+
+#: Values that can change in place
+_MUTABLE = (list, dict, set)
 
 
 class _Watch(NamedTuple):
@@ -51,9 +61,6 @@ def _watch(owner: Any, loaded: dict[Any, Any], text_of: Callable[[Any], str | No
     return _Watch(weakref.ref(owner), code, tuple(same), tuple(typed), tuple(texts))
 
 
-_MUTABLE = (list, dict, set)
-
-
 def _reference(thing: Any) -> Callable[[], Any] | None:
     try:
         return weakref.ref(thing)
@@ -66,7 +73,7 @@ def _holds(watch: _Watch, text_of: Callable[[Any], str | None]) -> bool:
     if owner is None:
         return False
     if watch.code is None:
-        names = owner.__dict__
+        names = class_dict(owner) if is_a(owner, type) else module_dict(owner)
     elif owner.__code__ is watch.code:
         names = owner.__globals__ if owner.__closure__ is None else _Names(owner)
     else:
@@ -102,11 +109,11 @@ def no_text(value: Any) -> None:
     """For answers that do not depend on values."""
 
 
-class _Entry(NamedTuple, Generic[T]):
+class _Entry(NamedTuple):
     function: Callable[[], Any]
     cls: Callable[[], Any]
     watches: tuple[_Watch, ...]
-    answer: T
+    answer: Any
 
 
 class Memory(Generic[T]):
@@ -131,7 +138,7 @@ class Memory(Generic[T]):
     ):
         self.find = find
         self.text_of = text_of
-        self.entries: dict[tuple[int, int], _Entry[T]] = {}
+        self.entries: dict[tuple[int, int], _Entry] = {}
 
     def __reduce__(self) -> Any:
         return type(self), (self.find, self.text_of)
@@ -139,7 +146,8 @@ class Memory(Generic[T]):
     def __call__(self, function: FunctionType, cls: type | None = None) -> T:
         """The answer, remembered or new."""
         if entry := self.recall(function, cls):
-            return entry.answer
+            remembered: T = entry.answer
+            return remembered
         key = id(function), id(cls)
         answer, scopes = self.find(function, cls)
         if len(self.entries) >= self.maxsize:
@@ -149,7 +157,7 @@ class Memory(Generic[T]):
         self.entries[key] = _Entry(gone, owner, self.watches(scopes), answer)
         return answer
 
-    def recall(self, function: Any, cls: type | None = None) -> _Entry[T] | None:
+    def recall(self, function: Any, cls: type | None = None) -> _Entry | None:
         """What is remembered, if it still holds; of anything that is asked for."""
         entry = self.entries.get((id(function), id(cls)))
         if entry is None or entry.function() is not function or entry.cls() is not cls:

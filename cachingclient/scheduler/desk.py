@@ -29,6 +29,8 @@ class Desk:
         self.plugin = plugin
         #: ids of the clients that asked for caching
         self.clients: set[str] = set()
+        # Who brought the plugin wants nothing left behind, and has gone before others.
+        self._temporary = False
         self._expiry: asyncio.TimerHandle | None = None
         scheduler = plugin.scheduler
         scheduler.handlers[NAME] = self.answer
@@ -51,9 +53,10 @@ class Desk:
         }
 
     def goodbye(self, client: str, take_down: bool = False) -> None:
-        """A client wants no more caching; the one that installed the plugin takes it away."""
+        """A client wants no more caching; what it brought goes with the last that uses it."""
         self.client_gone(client)
-        if take_down and not self.clients:
+        self._temporary |= take_down
+        if self._temporary and not self.clients:
             self.plugin.leave()
 
     def client_gone(self, client: str) -> None:
@@ -113,9 +116,11 @@ class Desk:
         }
 
     def clear(self, prefix: str | None = None, names: Iterable[Any] | None = None) -> None:
-        """Let go of everything, of a key prefix, or of some layers."""
-        ledger = self.plugin.ledger
-        self.plugin.let_go(ledger.of_names(names) if names is not None else ledger.matching(prefix))
+        """Let go of everything, of a key prefix, or of some layers and what they made possible."""
+        if names is None:
+            self.plugin.let_go(self.plugin.ledger.matching(prefix))
+        else:
+            self.plugin.let_go(self.plugin.kept_downstream(set(names)))
 
     def resize(self, limit: float) -> int:
         """Change the limit; returns it in bytes."""

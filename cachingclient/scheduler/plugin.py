@@ -219,6 +219,16 @@ class CachePlugin(SchedulerPlugin):
             work.extend(new)
         return [ts.key for ts in seen if ts.key in self.ledger]
 
+    def kept_downstream(self, names: set[Any]) -> list[Key]:
+        """Kept keys of layers, and those that were computed from them."""
+        work = [ts for k, ts in self.scheduler.tasks.items() if key_name(k) in names]
+        seen = set(work)
+        while work:
+            new = work.pop().dependents - seen
+            seen |= new
+            work.extend(new)
+        return [ts.key for ts in seen if ts.key in self.ledger]
+
     # -- hooks -----------------------------------------------------------------
 
     @guarded

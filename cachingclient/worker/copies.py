@@ -22,8 +22,8 @@ class Copier:
 
     #: whether frames are copied to their last byte although pandas copies on write
     deep: bool = False
-    #: {id of a value: (value, its copy)}; the value lives on, so that its id stays its own
-    seen: dict[int, tuple[Any, Any]] = field(default_factory=dict)
+    #: {id of a value: its copy}; whoever asks for a copy holds the value meanwhile
+    seen: dict[int, Any] = field(default_factory=dict)
 
     def __call__(self, value: Any) -> Any:
         """Copy of a value, or the value where there is nothing to copy."""
@@ -31,11 +31,11 @@ class Copier:
         if rule is None:
             return value
         found = self.seen.get(id(value))
-        return found[1] if found is not None else self.note(value, rule(value, self))
+        return found if found is not None else self.note(value, rule(value, self))
 
     def note(self, value: Any, copy: Any) -> Any:
         """Remember a copy, for containers before they are filled: they may hold themselves."""
-        self.seen[id(value)] = value, copy
+        self.seen[id(value)] = copy
         return copy
 
 
@@ -54,7 +54,8 @@ def copied(value: Any) -> Any:
 
 def is_plain(values: Iterable[Any]) -> bool:
     """Whether there is nothing to copy among values: most are of a few types."""
-    return all(rule_for(t) is None for t in set(map(type, values)))
+    kinds = set(map(type, values))
+    return kinds <= _plain or all(rule_for(kind) is None for kind in kinds)
 
 
 def _list(value: Any, copier: Copier) -> Any:
@@ -194,6 +195,8 @@ BY_NAME: dict[str, Rule] = {
 }
 
 _rules: dict[type, Rule | None] = {}
+#: Types without a rule that are met all the time
+_plain = {int, float, complex, bool, str, bytes, type(None)}
 #: Types that are remembered; more than that are made by somebody who makes them all the time.
 MANY_TYPES = 1000
 

@@ -1,0 +1,897 @@
+"""A static look at functions: what is found in them, what is not, and when they are the same."""
+
+from __future__ import annotations
+
+import dis
+import importlib
+import io
+import json
+import logging
+import operator
+import os
+import pickle
+import random
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+import uuid
+from datetime import date, datetime
+from functools import lru_cache, partial, wraps
+from pathlib import Path
+from random import random as r
+from types import ModuleType, SimpleNamespace
+
+import cloudpickle
+import numpy as np
+import numpy.random as npr
+import pandas as pd
+import pytest
+from numpy.random import normal
+
+from cachingclient.inspection import fingerprint, impurity
+
+logger = logging.getLogger(__name__)
+counter = 0
+RATE = 3.0
+CONFIG = {"level": 1}
+FUNCTIONS = {"a": abs}
+generator = np.random.default_rng(0)
+
+# --------------------------------------------------------------------------------------- impure
+
+
+def noise(x):
+    return x + np.random.normal(size=x.shape)
+
+
+def calls_noise(x):
+    return noise(x) * 2
+
+
+def local_import(x):
+    import random
+
+    return x * random.random()
+
+
+def local_from(x):
+    from time import time as now
+
+    return x + now()
+
+
+def local_dotted(x):
+    import numpy.random as nr
+
+    return nr.rand(3) + x
+
+
+def local_alias(x):
+    draw = np.random.standard_normal
+    return draw(3) + x
+
+
+def in_lambda(xs):
+    return sorted(xs, key=lambda x: random.random())
+
+
+def in_comprehension(xs):
+    return [x + r() for x in xs]
+
+
+def in_inner(x):
+    import random as rnd
+
+    def inner():
+        return rnd.gauss(0, 1)
+
+    return inner() + x
+
+
+def in_class_body(x):
+    class Local:
+        made = time.time()
+
+    return Local.made + x
+
+
+def handed_on(xs):
+    return list(map(uuid.uuid4, xs))
+
+
+def in_branch(x, log=False):
+    for i in range(3):
+        try:
+            x = x + i
+        except ValueError:
+            with open("log.txt", "a") as f:
+                f.write("x")
+        finally:
+            x = x * 2
+    return x
+
+
+def open_mode(path, x):
+    with open(path, mode="wb") as f:
+        pickle.dump(x, f)
+
+
+def append_mode(path):
+    return open(path, "a+")
+
+
+def sets_global(x):
+    global counter
+    counter += 1
+    return x
+
+
+def make_counter():
+    n = 0
+
+    def count(x):
+        nonlocal n
+        n += 1
+        return x
+
+    return count
+
+
+def make_closure(function):
+    def inner(x):
+        return function(x)
+
+    return inner
+
+
+def timed(function):
+    @wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@timed
+def decorated(x):
+    return x * random.random()
+
+
+@lru_cache
+def memoised(x):
+    return x * random.random()
+
+
+def unloaded(url):
+    import requests
+
+    return requests.get(url).text
+
+
+def unloaded_client(key):
+    from boto3 import client
+
+    return client("s3").get_object(Key=key)
+
+
+def recursive(x):
+    return other_half(x) if x else time.time()
+
+
+def other_half(x):
+    return recursive(x - 1)
+
+
+class Model:
+    scale = 2
+
+    def __init__(self, rate=1):
+        self.rate = rate
+
+    def noisy(self, x):
+        return x + self.draw()
+
+    def draw(self):
+        return np.random.rand()
+
+    def quiet(self, x):
+        return x * self.scale + self.time(x)
+
+    def time(self, x):
+        return x
+
+    @property
+    def stamp(self):
+        return time.time()
+
+    def reads_property(self, x):
+        return x, self.stamp
+
+
+class Noisy(Model):
+    def __call__(self, x):
+        return self.noisy(x)
+
+
+class Quiet(Model):
+    def __call__(self, x):
+        return self.quiet(x)
+
+
+def makes_model(x):
+    return Model().noisy(x)
+
+
+model = Model()
+
+
+def uses_model(x):
+    return model.noisy(x)
+
+
+def keyword_default(x, key=random.random):
+    return key() + x
+
+
+IMPURE = [
+    (noise, "noise uses random numbers (numpy.random.normal)"),
+    (calls_noise, "calls_noise calls noise, which uses random numbers (numpy.random.normal)"),
+    (lambda x: npr.normal() + x, "a lambda uses random numbers (numpy.random.normal)"),
+    (lambda x: normal(x), "numpy.random.normal"),
+    (lambda x: np.random.seed(0), "numpy.random.seed"),
+    (lambda x: np.random.default_rng().normal(), "numpy.random.default_rng without a seed"),
+    (lambda x: np.random.default_rng(None).normal(), "without a seed"),
+    (lambda x: np.random.RandomState().rand(), "without a seed"),
+    (lambda x: random.Random().random(), "random.Random without a seed"),
+    (lambda x: random.SystemRandom().random(), "random.SystemRandom"),
+    (lambda x: generator.normal(), "random generator that lives on between calls (generator)"),
+    (lambda x: r() + x, "random.random"),
+    (lambda x: random.choice(x), "random.choice"),
+    (lambda x: secrets.token_hex(4), "secrets.token_hex"),
+    (lambda x: os.urandom(4), "os.urandom"),
+    (local_import, "local_import uses random numbers (random.random)"),
+    (local_from, "local_from reads the clock (time.time)"),
+    (local_dotted, "numpy.random.rand"),
+    (local_alias, "numpy.random.standard_normal"),
+    (in_lambda, "random.random"),
+    (in_comprehension, "random.random"),
+    (in_inner, "random.gauss"),
+    (in_class_body, "time.time"),
+    (in_branch, "open(..., 'a')"),
+    (handed_on, "handed_on makes unique ids (uuid.uuid4)"),
+    (lambda df: df.sample(3), ".sample without random_state"),
+    (lambda df: df.sample(frac=0.1, replace=True), ".sample without random_state"),
+    (lambda df: df[["a"]].dropna().sample(n=3, random_state=None), ".sample without"),
+    (lambda d: d.rvs(size=3), ".rvs without random_state"),
+    (lambda: datetime.now(), "reads the clock (datetime.now)"),
+    (lambda: datetime.utcnow(), "datetime.utcnow"),
+    (lambda: date.today(), "date.today"),
+    (lambda: pd.Timestamp.now(), "Timestamp.now"),
+    (lambda: pd.Timestamp("now"), "Timestamp('now')"),
+    (lambda: np.datetime64("now"), "datetime64('now')"),
+    (lambda: time.time_ns(), "time.time_ns"),
+    (lambda: time.perf_counter(), "time.perf_counter"),
+    (lambda: time.monotonic(), "time.monotonic"),
+    (lambda: time.localtime(), "time.localtime"),
+    (lambda: time.strftime("%Y"), "time.strftime"),
+    (lambda: uuid.uuid1(), "uuid.uuid1"),
+    (lambda: os.environ["HOME"], "reads the environment (os.environ)"),
+    (lambda: os.environ.get("HOME"), "os.environ"),
+    (lambda: os.getenv("HOME"), "os.getenv"),
+    (lambda: os.getpid(), "os.getpid"),
+    (unloaded, "unloaded talks to the network (requests)"),
+    (unloaded_client, "talks to the network (boto3)"),
+    (lambda u: urllib.request.urlopen(u), "urllib.request"),
+    (lambda: socket.create_connection(("a", 1)), "talks to the network (socket)"),
+    (lambda c: subprocess.run(c), "runs other programs (subprocess.run)"),
+    (lambda c: os.system(c), "os.system"),
+    (open_mode, "open_mode writes files (open(..., 'wb'))"),
+    (append_mode, "open(..., 'a+')"),
+    (lambda p: io.open(p, "x"), "open(..., 'x')"),
+    (lambda p: Path(p).open("w"), "open(..., 'w')"),
+    (lambda p: p.open(mode="w"), "open(..., 'w')"),
+    (lambda p: Path(p).write_text("x"), ".write_text"),
+    (lambda p: Path(p).rename("x"), ".rename"),
+    (lambda p: p.unlink(), ".unlink"),
+    (lambda f: f.write("x"), ".write"),
+    (lambda df: df.to_csv("x.csv"), ".to_csv"),
+    (lambda df: df.to_csv(path_or_buf="x.csv"), ".to_csv"),
+    (lambda df: df.to_parquet("x"), ".to_parquet"),
+    (lambda df: df.to_sql("t", con=None), ".to_sql"),
+    (lambda ds: ds.to_zarr("x"), ".to_zarr"),
+    (lambda x: np.save("x", x), "writes files (numpy.save)"),
+    (lambda x: np.savez("x", x), "numpy.savez"),
+    (lambda f: f.savefig("x"), ".savefig"),
+    (lambda x, f: pickle.dump(x, f), "pickle.dump"),
+    (lambda x, f: json.dump(x, f), "json.dump"),
+    (lambda p: os.remove(p), "os.remove"),
+    (lambda p: os.makedirs(p), "os.makedirs"),
+    (lambda p: shutil.rmtree(p), "shutil.rmtree"),
+    (sets_global, "sets_global changes a global (counter)"),
+    (make_counter(), "count changes a global (n)"),
+    (make_closure(noise), "inner calls noise, which uses random numbers"),
+    (make_closure(random.gauss), "random.gauss"),
+    (decorated, "random.random"),
+    (memoised, "memoised uses random numbers (random.random)"),
+    (recursive, "time.time"),
+    (other_half, "other_half calls recursive, which reads the clock"),
+    (Model().noisy, "noisy calls draw, which uses random numbers (numpy.random.rand)"),
+    (Model().reads_property, "time.time"),
+    (Noisy(), "__call__ calls noisy, which calls draw, which uses random numbers"),
+    (makes_model, "makes_model calls noisy"),
+    (uses_model, "uses_model calls noisy"),
+    (keyword_default, "random.random"),
+    (partial(noise, 3), "noise uses random numbers"),
+    (partial(map, noise), "noise uses random numbers"),
+    (partial(partial(np.random.normal, 3), 3), "numpy.random.normal"),
+    (np.vectorize(lambda x: x * random.random()), "a lambda uses random numbers"),
+    (time.time, "time reads the clock (time.time)"),
+    (np.random.normal, "normal uses random numbers (numpy.random.normal)"),
+    (random.random, "random uses random numbers (random.random)"),
+    (random.randint, "random.randint"),
+    (np.random.default_rng(0).normal, "numpy.random.normal"),
+    (datetime.now, "datetime.now"),
+    (uuid.uuid4, "uuid.uuid4"),
+    (np.save, "numpy.save"),
+]
+
+# ----------------------------------------------------------------------------------------- pure
+
+
+def local_names(time, random, open, sample):
+    uuid = time + random
+    requests = [open, sample]
+    return uuid, requests, time.time, random.random, open.now
+
+
+def local_module_name(df):
+    random = df.mean()
+    socket = random + 1
+    return random.random(3) + socket
+
+
+def seeded(x, seed):
+    rng = np.random.default_rng(seed)
+    state = np.random.RandomState(seed=3)
+    legacy = random.Random(3)
+    values = rng.normal(size=3), rng.permutation(x), state.rand(), legacy.random()
+    return values, legacy.sample(x, 2), rng.choice(x), legacy.shuffle(x)
+
+
+def reads(path):
+    with open(path) as f, io.open(path, "rb") as g, Path(path).open("r") as h:
+        return f.read(), g.read(), h.read(), Path(path).read_text(), np.load(path)
+
+
+def talks(x):
+    print("random", x)
+    logger.info("time %s", x)
+    logging.warning("open")
+    sys.stdout.write("x")
+    sys.stderr.write("x")
+    return x
+
+
+def texts(df):
+    df = df.to_frame().to_csv(index=False), df.to_json(orient="records"), df.to_html()
+    return df, df.to_numpy(), df.to_dict(), df.to_list(), df.to_string(), df.to_timestamp()
+
+
+def in_memory(df):
+    buffer = io.BytesIO()
+    np.save(buffer, df)
+    df.to_parquet(buffer)
+    pickle.dump(df, buffer)
+    with io.StringIO() as text:
+        text.write("x")
+        df.to_csv(text)
+        return text.getvalue(), buffer.getvalue()
+
+
+def inner_counter(xs):
+    n = 0
+
+    def count(x):
+        nonlocal n
+        n += 1
+        return x
+
+    return [count(x) for x in xs], n
+
+
+def scientific(x, n=3, *, axis=0):
+    kernel = np.ones(n) / n
+    smooth = np.apply_along_axis(lambda v: np.convolve(v, kernel, mode="same"), axis, x)
+    smooth[smooth < 0] = np.nan
+    return np.nanmean(smooth, axis=axis, keepdims=True) + np.fft.rfft(x).real.sum()
+
+
+def framed(df):
+    df = df.assign(day=df["time"].dt.floor("D"), t=pd.to_datetime(df.date, unit="s"))
+    df["x"] = df.x.replace({1: 2}).rename("y").astype("float64").to_numpy()
+    g = df.groupby(["day"], as_index=False).agg(x=("x", "mean"), n=("x", "size"))
+    return g.merge(df, how="left").sort_values("day").to_xarray()
+
+
+def fit(estimator, x):
+    estimator.coef_ = x.mean()
+    return estimator
+
+
+def even(n):
+    return n == 0 or odd(n - 1)
+
+
+def odd(n):
+    return n != 0 and even(n - 1)
+
+
+def sleeps(x):
+    time.sleep(0.1)
+    return x
+
+
+async def coroutine(x):
+    async with x as y:
+        return await y
+
+
+def generates(xs):
+    for x in xs:
+        yield from (x, x)
+
+
+PURE = [
+    *(local_names, local_module_name, seeded, reads, talks, texts, in_memory, inner_counter),
+    *(scientific, framed, fit, even, odd, sleeps, coroutine, generates),
+    lambda x: x + 1,
+    lambda row: row["time"] + row["random"],
+    lambda x: ("random", "np.random.normal", "open", "w"),
+    lambda x: json.dumps(x) + json.loads(x),
+    lambda x: pickle.dumps(x),
+    lambda x: datetime(2020, 1, 1).isoformat() + x.strftime("%Y"),
+    lambda x: datetime.fromtimestamp(x),
+    lambda x: time.strftime("%Y", x) + time.gmtime(x),
+    lambda x: pd.Timestamp("2020-01-01") + x,
+    lambda x: np.datetime64("2020-01-01"),
+    lambda x: uuid.uuid5(uuid.NAMESPACE_DNS, x),
+    lambda x: urllib.parse.urlencode(x),
+    lambda x: os.path.join(x, "b"),
+    lambda x: x.sample(3, random_state=1),
+    lambda x: x.sample(frac=0.1, seed=3),
+    lambda rng, xs: rng.sample(xs, 3),
+    lambda d: d.rvs(size=3, random_state=3),
+    lambda x: np.random.default_rng(x),
+    lambda x: np.random.Generator(np.random.PCG64(3)).normal(),
+    lambda x: x.flags.writeable,
+    lambda x: x.setflags(write=False),
+    lambda x: x.to_datetime().to_pandas().to_series(),
+    lambda x: x.to_datetime64() + x.to_pylist() + x.to_tuples() + x.to_pydatetime(),
+    lambda x: (3).to_bytes(2, "big") + x.to_crs("epsg:4326"),
+    lambda x: x.rename(columns={}).replace("a", "w"),
+    lambda x, open: open("a", "w"),
+    lambda x: RATE * x + CONFIG["level"],
+    lambda x: [FUNCTIONS["a"](y) for y in x],
+    partial(scientific, n=3),
+    partial(operator.add, 3),
+    operator.methodcaller("mean"),
+    operator.itemgetter("time"),
+    Model().quiet,
+    Model.quiet,
+    Model,
+    Quiet(),
+    timed(scientific),
+    lru_cache(scientific),
+    make_closure(scientific),
+    make_closure(3),
+    np.vectorize(abs),
+    np.sin,
+    np.mean,
+    np.linalg.svd,
+    pd.to_datetime,
+    pd.DataFrame.to_numpy,
+    len,
+    str.join,
+    "".join,
+    dict,
+    time.sleep,
+    json.dumps,
+    np.random.default_rng,
+    None,
+    3,
+    "random.random",
+    [random.random],
+    object(),
+    random,
+]
+
+
+@pytest.mark.parametrize("function, text", IMPURE, ids=[text for _, text in IMPURE])
+def test_impure(function, text):
+    for _ in range(2):
+        assert text in impurity(function)
+
+
+@pytest.mark.parametrize("function", PURE, ids=lambda f: str(getattr(f, "__name__", f)))
+def test_pure(function):
+    for _ in range(2):
+        assert impurity(function) is None
+
+
+def _picklable(functions):
+    for function in functions:
+        try:
+            yield function, cloudpickle.dumps(function)
+        except Exception:
+            pass
+
+
+def test_functions_that_travelled_by_value_get_the_same_answers():
+    module = sys.modules[__name__]
+    cloudpickle.register_pickle_by_value(module)
+    try:
+        travelled = list(_picklable([*(f for f, _ in IMPURE), *PURE]))
+    finally:
+        cloudpickle.unregister_pickle_by_value(module)
+    assert len(travelled) > 100
+    for function, data in travelled:
+        # the one travels by reference, the other without what its class body uses
+        if function not in (memoised, in_class_body):
+            assert impurity(pickle.loads(data)) == impurity(function)
+
+
+def test_xarray():
+    xr = pytest.importorskip("xarray")
+    assert impurity(lambda ds: xr.concat([ds.mean("time"), ds.sel(time="2020")], "x")) is None
+    assert impurity(lambda ds: ds.to_array().to_dataset("x").to_dataframe()) is None
+    assert ".to_netcdf" in impurity(lambda ds: ds.to_netcdf("x.nc"))
+
+
+def run(source, namespace=None):
+    namespace = {"__name__": "__main__"} if namespace is None else namespace
+    exec(source, namespace)
+    return namespace
+
+
+def test_helper_redefined_in_a_notebook():
+    cells = run("def helper(x): return x\ndef f(x): return helper(x)")
+    f, before = cells["f"], fingerprint(cells["f"])
+    assert impurity(f) is None
+    for _ in range(5):
+        run("import random\ndef helper(x): return random.random()", cells)
+        assert impurity(f) == "f calls helper, which uses random numbers (random.random)"
+        assert fingerprint(f) != before
+        run("def helper(x): return x", cells)
+        assert impurity(f) is None
+        assert fingerprint(f) == before
+
+
+def test_helper_that_appears_or_becomes_a_value_later():
+    cells = run("def f(x): return helper(x)")
+    assert impurity(cells["f"]) is None
+    run("from time import time as helper", cells)
+    assert impurity(cells["f"]) == "f reads the clock (time.time)"
+    cells["helper"] = 3
+    assert impurity(cells["f"]) is None
+    del cells["helper"]
+    assert impurity(cells["f"]) is None
+
+
+def test_builtin_shadowed_later():
+    cells = run("def f(x): return open(x, 'w')")
+    assert "open" in impurity(cells["f"])
+    run("def open(*args): return args", cells)
+    assert impurity(cells["f"]) is None
+
+
+def test_code_replaced_in_place():
+    """As IPython's autoreload does."""
+    cells = run("import time\ndef f(x): return x\ndef g(x): return time.time()\nh = lambda: f(1)")
+    f, h = cells["f"], cells["h"]
+    assert impurity(f) is None and impurity(h) is None
+    before = fingerprint(h)
+    f.__code__ = cells["g"].__code__
+    assert "time.time" in impurity(f)
+    assert "time.time" in impurity(h)
+    assert fingerprint(h) != before
+
+
+def test_closure_changed():
+    cells = run(
+        "def make():\n"
+        "    inner = abs\n"
+        "    def f(x): return inner(x)\n"
+        "    def change(new):\n"
+        "        nonlocal inner\n"
+        "        inner = new\n"
+        "    return f, change\n"
+        "f, change = make()"
+    )
+    f, change = cells["f"], cells["change"]
+    before = fingerprint(f)
+    assert impurity(f) is None
+    change(random.random)
+    assert "random.random" in impurity(f)
+    assert fingerprint(f) != before
+    assert "changes a global (inner)" in impurity(change)
+
+
+def test_method_changed():
+    cells = run(
+        "class M:\n    def a(self): return self.b()\n    def b(self): return 1\n"
+        "f = lambda x: M().a()"
+    )
+    f, before = cells["f"], fingerprint(cells["f"])
+    assert impurity(f) is None
+    cells["M"].b = lambda self: random.random()
+    assert "random.random" in impurity(f)
+    assert fingerprint(f) != before
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    names = []
+
+    def write(source, name="edited_module"):
+        (tmp_path / f"{name}.py").write_text(source)
+        names.append(name)
+        importlib.invalidate_caches()
+        if name in sys.modules:
+            return importlib.reload(sys.modules[name])
+        return importlib.import_module(name)
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+SOURCE = "RATE = 3\nTABLE = {'a': [1, 2]}\ndef h(x): return x + RATE\ndef f(x): return h(x), TABLE"
+
+
+@pytest.mark.parametrize(
+    "old, new",
+    [
+        ("x + RATE", "x - RATE"),
+        ("RATE = 3", "RATE = 4"),
+        ("RATE = 3", "RATE = 3.0"),
+        ("[1, 2]", "[1, 3]"),
+        ("return h(x), TABLE", "return h(x), TABLE, 1"),
+        ("def f(x):", "def f(x, y=1):"),
+    ],
+)
+def test_edited_module(write_module, old, new):
+    before = fingerprint(write_module(SOURCE).f)
+    assert len(before) == 32
+    after = fingerprint(write_module(SOURCE.replace(old, new)).f)
+    assert after != before
+    assert fingerprint(write_module(SOURCE).f) == before
+
+
+def test_edited_default(write_module):
+    before = fingerprint(write_module("def f(x, y=1, *, z=2): return x").f)
+    assert fingerprint(write_module("def f(x, y=2, *, z=2): return x").f) != before
+    assert fingerprint(write_module("def f(x, y=1, *, z=3): return x").f) != before
+
+
+def test_function_that_uses_an_edited_module(write_module):
+    module = write_module(SOURCE)
+
+    def direct(x):
+        return module.f(x)
+
+    def imported(x):
+        from edited_module import f
+
+        return f(x)
+
+    for function in (direct, imported, partial(direct, 1), make_closure(direct)):
+        write_module(SOURCE)
+        before = fingerprint(function)
+        assert impurity(function) is None
+        write_module(SOURCE.replace("x + RATE", "__import__('time') or x"))
+        assert fingerprint(function) != before
+        write_module("import time\n" + SOURCE.replace("x + RATE", "time.time()"))
+        assert "time.time" in impurity(function)
+
+
+def test_constant_changed_in_place(write_module):
+    module = write_module(SOURCE)
+    before = fingerprint(module.f)
+    module.TABLE["a"].append(3)
+    assert fingerprint(module.f) != before
+    module.TABLE["a"].pop()
+    assert fingerprint(module.f) == before
+    module.RATE = 5
+    assert fingerprint(module.f) != before
+
+
+def test_lines_and_file_names_do_not_count(write_module):
+    before = fingerprint(write_module(SOURCE).f)
+    assert fingerprint(write_module("\n\n# moved\n" + SOURCE).f) == before
+    assert fingerprint(write_module(SOURCE, "edited_other").f) == before
+
+
+def test_fingerprints_are_the_same_in_every_process(write_module):
+    source = SOURCE + "\ndef g(x): return x in {'a', 'b', 'c', 'd'}, f(x), [y for y in x]"
+    module = write_module(source)
+    code = (
+        f"import sys; sys.path[:0] = {sys.path!r}\n"
+        "import edited_module\nfrom cachingclient.inspection import fingerprint\n"
+        "print(fingerprint(edited_module.g))"
+    )
+    for seed in "12":
+        environment = {**os.environ, "PYTHONHASHSEED": seed}
+        found = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+        assert found.strip() == fingerprint(module.g)
+
+
+@pytest.mark.parametrize("function", [len, np.sin, np.mean, json.dumps, dict, "".join, 3, None])
+def test_no_fingerprint_of_what_is_installed(function):
+    assert fingerprint(function) == ""
+
+
+def test_fingerprint_of_what_wraps():
+    whole = fingerprint(scientific)
+    assert fingerprint(partial(scientific, n=3)) == whole
+    assert fingerprint(Quiet()) == fingerprint(Quiet()) != fingerprint(Noisy())
+    assert fingerprint(Model().quiet) != fingerprint(Model().noisy)
+
+
+def hostile_objects(ran):
+    """An object and a class that notice when their code runs."""
+
+    def harm(self, *args):
+        ran.append(args)
+        raise AssertionError("code of the user has run")
+
+    names = "__getattribute__ __call__ __eq__ __bool__ __len__ __iter__ __repr__".split()
+    methods = {**dict.fromkeys(names, harm), "__class__": property(harm), "__hash__": None}
+    meta = type("HostileMeta", (type,), {"__getattribute__": harm, "__eq__": harm})
+    return type("Hostile", (), methods)(), meta("HostileClass", (), {"a": lambda self: 1})
+
+
+def test_code_of_the_user_is_never_run():
+    ran = []
+    hostile, hostile_class = hostile_objects(ran)
+
+    @timed
+    def direct(x, y=hostile):
+        return hostile.a.b(x) + y.c() + hostile + hostile_class.a(x)
+
+    def closed(x):
+        return direct(inner.a, inner())
+
+    inner = hostile
+    holder = SimpleNamespace(a=hostile)
+    ran.clear()  # making a function compares and hashes nothing, pytest may
+    for function in (hostile, hostile_class, direct, closed, partial(hostile, hostile), holder):
+        for _ in range(2):
+            assert impurity(function) is None
+            assert isinstance(fingerprint(function), str)
+    assert not ran
+
+
+def test_lazy_modules_are_not_loaded():
+    module = ModuleType("lazy_module")
+    module.__getattr__ = lambda name: pytest.fail(name)
+    assert impurity(lambda x: module.thing(x)) is None
+
+
+MODULES = (
+    "argparse ast asyncio collections concurrent.futures contextlib copy csv dataclasses dis email"
+    " enum functools heapq inspect itertools logging operator pathlib re statistics string tarfile"
+    " tempfile textwrap threading tokenize typing unittest.mock weakref zipfile"
+)
+
+
+def _callables(module):
+    for thing in vars(module).values():
+        if callable(thing):
+            yield thing
+            yield from vars(thing).values() if isinstance(thing, type) else ()
+
+
+@pytest.mark.parametrize("name", MODULES.split())
+def test_odd_objects_never_raise(name):
+    module = importlib.import_module(name)
+    for thing in _callables(module):
+        for odd in (thing, partial(thing) if callable(thing) else thing):
+            assert impurity(odd) is None or isinstance(impurity(odd), str)
+            assert isinstance(fingerprint(odd), str)
+
+
+@pytest.mark.parametrize("name", MODULES.split())
+def test_any_bytecode_is_read(name):
+    """Code of installed packages as if the user had written it."""
+    from cachingclient.inspection.impure import _find
+    from cachingclient.inspection.prints import _find as _digest_of
+
+    for thing in _callables(importlib.import_module(name)):
+        if type(thing) is type(_callables):
+            text, _ = _find(thing, None)
+            assert text is None or isinstance(text, str)
+            assert len(_digest_of(thing, None)[0]) == 32
+
+
+@pytest.mark.parametrize("name", MODULES.split())
+def test_bytecode_is_read_as_dis_reads_it(name):
+    from cachingclient.inspection import bytecode
+
+    def codes(code):
+        yield code
+        for constant in code.co_consts:
+            if isinstance(constant, type(code)):
+                yield from codes(constant)
+
+    compared = 0
+    for thing in _callables(importlib.import_module(name)):
+        for code in codes(thing.__code__) if type(thing) is type(_callables) else ():
+            slow = [i for i in bytecode._slow(code) if i.opname != "EXTENDED_ARG"]
+            for ours, theirs in zip(bytecode._fast(code), slow, strict=True):
+                # dis has numbers and targets of jumps for values too, and names of keywords in 3.11
+                if ours.value is not None and ours.opname != "KW_NAMES":
+                    assert ours.value == theirs.value
+                named = ours.opcode in {*dis.hasname, *dis.haslocal, *dis.hasfree}
+                assert (ours.value is not None) >= named
+                assert ours[:4] == theirs[:4] and ours.target == theirs.target
+                compared += 1
+    assert compared or name in ("asyncio", "itertools", "operator")
+
+
+def test_nothing_is_kept_alive():
+    import gc
+    import weakref
+
+    class Data:
+        pass
+
+    def make():
+        data = Data()
+        cells = run("def h(x): return h\ndef f(x): return data, h(x)", {"data": data})
+        impurity(cells["f"])
+        fingerprint(cells["f"])
+        return weakref.ref(data), weakref.ref(cells["f"])
+
+    references = make()
+    gc.collect()
+    assert [reference() for reference in references] == [None, None]
+
+
+def test_deep_and_wide_graphs_end():
+    source = "".join(f"def f{i}(x): return f{i + 1}(x), g(x)\n" for i in range(300))
+    cells = run(source + "def g(x): return f0\n" + "def f300(x): return x")
+    assert impurity(cells["f0"]) is None
+    assert fingerprint(cells["f0"])
+    nested = len
+    for _ in range(1000):
+        nested = partial(map, nested)
+    assert impurity(nested) is None
+
+
+def test_travels_by_value():
+    import cachingclient
+
+    cloudpickle.register_pickle_by_value(cachingclient)
+    try:
+        look, digest = cloudpickle.loads(cloudpickle.dumps((impurity, fingerprint)))
+    finally:
+        cloudpickle.unregister_pickle_by_value(cachingclient)
+    assert look is not impurity
+    for function in (noise, scientific, uses_model):
+        assert look(function) == impurity(function)
+        assert digest(function) == fingerprint(function)
+
+
+def test_caches_travel_empty():
+    from cachingclient.inspection import impure, scope
+
+    impurity(noise)
+    assert not pickle.loads(pickle.dumps(scope._outlines))
+    assert not cloudpickle.loads(cloudpickle.dumps(impure._impurity)).entries

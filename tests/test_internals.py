@@ -1,0 +1,549 @@
+"""Private parts of dask and distributed that are touched are still as they were found.
+
+Each test fails when dask changes what `cachingclient.internals` relies on: then that
+module is the place to mend.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import pickle
+import re
+import threading
+from pathlib import Path
+
+import dask
+import dask.array as da
+import dask.bag as db
+import distributed
+import numpy as np
+import pytest
+from dask._task_spec import DataNode
+from dask.blockwise import Blockwise
+from dask.core import flatten
+from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from distributed.client import FutureState
+from distributed.scheduler import ClientState, TaskGroup, TaskPrefix, TaskState
+from utils_graphs import asked
+
+import cachingclient
+from cachingclient import internals, pending, tasks
+from cachingclient.graph import finalize
+from cachingclient.internals import (
+    Alias,
+    Expr,
+    GraphNode,
+    HLGExpr,
+    HLGExprSequence,
+    HLGFinalizeCompute,
+    LLGExpr,
+    Task,
+    TaskList,
+    TaskRef,
+)
+
+PACKAGE = Path(cachingclient.__file__).parent
+PRIVATE = re.compile(
+    r"(from|import) (dask|distributed)[a-z_.]*\._"
+    r"|(scheduler|worker|client|dask|distributed|expr|hlg|ws|ts)\._[a-z]"
+)
+TOKEN = "0123456789abcdef" * 2
+
+
+def user(x):
+    return x + 1
+
+
+def make() -> da.Array:
+    return da.ones((4, 4), chunks=2).map_blocks(user)
+
+
+# -- nothing else is touched -------------------------------------------------------
+
+
+def private_names(path: Path) -> list[str]:
+    found = []
+    for n, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        # Examples are no code of the package, and the name of a module is no use of it
+        code = "" if line.lstrip().startswith((">>>", "...")) else re.sub('"[^"]*"', "", line)
+        if PRIVATE.search(code):
+            found.append(f"{path.name}:{n}: {line.strip()}")
+    return found
+
+
+def test_private_names_are_used_in_one_module_only():
+    found = {path: private_names(path) for path in sorted(PACKAGE.rglob("*.py"))}
+    # Would pass for ever if it found nothing at all
+    assert found.pop(PACKAGE / "internals.py")
+    assert [line for lines in found.values() for line in lines] == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["from dask._expr import Expr", "import distributed._x", "self.client._cancel()", "ts._hash"],
+)
+def test_private_names_are_found(line):
+    assert PRIVATE.search(line)
+
+
+# -- expressions -------------------------------------------------------------------
+
+
+def single(collection) -> Expr:
+    """The expression of one collection, out of the sequence that dask makes of several."""
+    (expr,) = asked(collection).expr.operands
+    return expr
+
+
+def test_expressions_have_a_name_that_their_keys_start_with():
+    expr = single(make())
+    assert list(flatten([expr.__dask_keys__()])) == [internals.expr_name(expr)]
+
+
+def test_an_expression_is_rebuilt_with_a_token_that_names_it():
+    expr = single(make())
+    new = internals.rebuilt(expr, list(expr.operands), TOKEN)
+    assert type(new) is type(expr)
+    assert internals.expr_name(new) == f"finalize-hlgfinalizecompute-{TOKEN}"
+    assert internals.expr_name(expr) != internals.expr_name(new)
+    assert internals.same_token(new) == TOKEN
+
+
+def test_an_expression_rebuilt_with_its_own_token_keeps_its_keys():
+    expr = single(make())
+    new = internals.rebuilt(expr, list(expr.operands), internals.same_token(expr))
+    assert new.__dask_keys__() == expr.__dask_keys__()
+
+
+def test_an_expression_rebuilt_without_a_token_gets_one_of_its_own():
+    expr = single(make())
+    names = {internals.expr_name(internals.rebuilt(expr, list(expr.operands))) for _ in range(2)}
+    assert len(names) == 2
+
+
+def test_operands_of_hlg_expressions_are_where_they_are_looked_for():
+    # Barriers replace the second, groups of results the first and third.
+    assert HLGExpr._parameters[:4] == ["dsk", "low_level_optimizer", "output_keys", "postcompute"]
+    expr = single(make()).operand("dsk")
+    assert type(expr) is HLGExpr
+    assert isinstance(expr.hlg, HighLevelGraph) and expr.hlg is expr.operands[0]
+    assert expr.low_level_optimizer is expr.operands[1] is da.Array.__dask_optimize__
+    assert expr.operand("output_keys") is expr.operands[2]
+
+
+def test_a_computation_arrives_as_a_sequence():
+    assert type(asked(make()).expr) is HLGExprSequence
+    assert type(asked(make(), make().sum()).expr) is HLGExprSequence
+
+
+def test_a_single_result_is_finalized_around_its_graph():
+    x = make()
+    expr = single(x)
+    assert type(expr) is HLGFinalizeCompute
+    inner = expr.operand("dsk")
+    assert set(inner.hlg.layers) == set(x.dask.layers)
+    assert inner.__dask_keys__() == x.__dask_keys__()
+    assert expr.postcompute == x.__dask_postcompute__()
+    assert internals.expr_name(expr).startswith(finalize.PREFIX)
+
+
+def test_results_of_one_kind_arrive_merged_with_a_layer_each():
+    x = make()
+    computation = asked(x.sum(), x.max())
+    (expr,) = computation.expr.operands
+    names = [n for n in expr.hlg.layers if n.startswith(finalize.PREFIX)]
+    assert set(names) == set(computation.keys) and len(names) == 2
+    for name in names:
+        (task,) = expr.hlg.layers[name].values()
+        assert type(task) is Task and not task.kwargs
+        assert isinstance(task.args[0], (TaskList, TaskRef, Alias))
+
+
+def test_a_low_level_graph_is_an_expression_too():
+    expr = LLGExpr({"x": Task("x", user, 1)})
+    assert isinstance(expr, Expr)
+    assert dict(expr.__dask_graph__()).keys() == {"x"}
+
+
+def test_an_optimizer_is_called_with_a_graph_and_keys():
+    called = []
+
+    def optimize(graph, keys, **kwargs):
+        called.append((type(graph), list(flatten(keys))))
+        return da.Array.__dask_optimize__(graph, keys, **kwargs)
+
+    x = make()
+    inner = single(x).operand("dsk")
+    operands = list(inner.operands)
+    operands[1] = optimize
+    new = internals.rebuilt(inner, operands, internals.same_token(inner))
+    graph = new.__dask_graph__()
+    assert called == [(HighLevelGraph, list(flatten(x.__dask_keys__())))]
+    np.testing.assert_array_equal(dask.get(graph, x.__dask_keys__()[0][0]), 2)
+
+
+def test_expressions_can_be_pickled_under_their_name():
+    expr = single(make())
+    again = pickle.loads(pickle.dumps(internals.rebuilt(expr, list(expr.operands), TOKEN)))
+    assert internals.expr_name(again).endswith(TOKEN)
+
+
+# -- tasks -------------------------------------------------------------------------
+
+
+def test_tasks_tell_their_function_arguments_and_dependencies():
+    task = Task("x", user, TaskRef("y"), 2, z=TaskRef(("w", 0)))
+    assert isinstance(task, GraphNode)
+    assert (task.key, task.func, len(task.args)) == ("x", user, 2)
+    assert task.args[0].key == "y" and task.kwargs["z"].key == ("w", 0)
+    assert set(task.dependencies) == {"y", ("w", 0)}
+
+
+def test_a_task_gets_another_key():
+    task = Task("x", user, TaskRef("y"))
+    new = task.substitute({}, key="z")
+    assert (new.key, new.func, set(new.dependencies)) == ("z", user, {"y"})
+    assert task.key == "x"
+
+
+def test_aliases_tell_what_they_refer_to():
+    task = Alias("x", ("y", 0))
+    assert isinstance(task, GraphNode)
+    assert task.target == ("y", 0) and set(task.dependencies) == {("y", 0)}
+
+
+def test_lists_in_tasks_tell_their_parts():
+    task = TaskList(TaskRef("x"), TaskList(TaskRef("y")))
+    assert task.args[0].key == "x" and task.args[1].args[0].key == "y"
+    assert set(task.dependencies) == {"x", "y"}
+
+
+def test_functions_of_fused_tasks_are_found():
+    task = Task.fuse(Task("x", user, 1), Task("y", abs, TaskRef("x")))
+    assert {user, abs} <= set(tasks.task_functions(task))
+    # What nests them comes from where it is expected, so that it does not count.
+    assert task.func.__module__ == tasks._MACHINERY
+    assert tasks.task_functions(Task("x", user, TaskList(1, TaskRef("y"))))
+
+
+def test_data_in_graphs_has_a_value_and_no_function():
+    node = DataNode("x", 5)
+    assert node.value == 5 and not node.dependencies
+    assert not list(tasks.task_functions(node))
+
+
+def test_legacy_tasks_are_converted():
+    graph = internals.as_graph({"x": 1, ("y", 0): (user, "x"), "z": ("y", 0), "w": [(abs, "x")]})
+    assert all(isinstance(task, GraphNode) for task in graph.values())
+    assert set(graph[("y", 0)].dependencies) == {"x"}
+    assert set(graph["z"].dependencies) == {("y", 0)}
+    assert set(graph["w"].dependencies) == {"x"}
+
+
+def test_what_is_not_needed_is_culled():
+    graph = internals.as_graph({"x": 1, "y": (user, "x"), "z": (user, "y")})
+    assert set(internals.cull(graph, ["y"])) == {"x", "y"}
+
+
+def test_bags_are_reified_by_a_function_of_dask():
+    from dask.bag.core import reify
+
+    assert reify(i for i in range(3)) == [0, 1, 2]
+    bag = db.from_sequence([1], npartitions=1)
+    # The optimizer tells by its module that partitions may be iterators.
+    assert "bag" in bag.__dask_optimize__.__module__
+
+
+# -- layers ------------------------------------------------------------------------
+
+
+def test_blockwise_layers_tell_their_task_and_arguments():
+    x = da.ones(4, chunks=2).map_blocks(np.clip, 0, 1)
+    layer = x.dask.layers[x.name]
+    assert isinstance(layer, Blockwise) and layer.output == x.name
+    task, literals = internals.blockwise_parts(layer)
+    assert isinstance(task, GraphNode) and np.clip in set(tasks.task_functions(task))
+    assert len(layer) == 2 and len(layer.indices) >= 1
+    assert all(not isinstance(literal, tuple) for literal in literals)
+
+
+def test_materialized_layers_tell_their_tasks_and_whether_they_are_legacy():
+    x = make().rechunk((1, 4))
+    layer = x.dask.layers[x.name]
+    assert isinstance(layer, MaterializedLayer)
+    assert set(layer.mapping) == set(layer.get_output_keys()) >= set(flatten(x.__dask_keys__()))
+    assert MaterializedLayer({"x": (user, 1)}).has_legacy_tasks
+    assert not MaterializedLayer({"x": Task("x", user, 1)}).has_legacy_tasks
+
+
+def test_layers_tell_their_annotations():
+    with dask.annotate(cache=False):
+        x = make()
+    assert x.dask.layers[x.name].annotations == {"cache": False}
+
+
+def test_layers_are_shared_by_the_graphs_of_collections():
+    # The rule of liveness counts on it.
+    x = make()
+    assert (x + 1).dask.layers[x.name] is x.dask.layers[x.name]
+
+
+def test_p2p_is_found_by_the_names_that_it_has():
+    core = importlib.import_module("distributed.shuffle._core")
+    assert core.P2PBarrierTask.__name__ == "P2PBarrierTask"
+    assert core.p2p_barrier.__module__.startswith("distributed.shuffle")
+
+
+# -- client ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def client():
+    """A plain client: what is private is looked at as distributed has it."""
+    with distributed.Client(
+        processes=False, n_workers=1, threads_per_worker=1, dashboard_address=None
+    ) as client:
+        yield client
+
+
+def parameters(method: str) -> list[str]:
+    return list(inspect.signature(getattr(distributed.Client, method)).parameters)
+
+
+def test_the_method_for_graphs_takes_an_expression_and_its_keys():
+    assert parameters(internals.GRAPH_METHOD)[:3] == ["self", "expr", "keys"]
+    assert {"workers", "retries", "user_priority", "resources", "actors"} <= set(
+        parameters(internals.GRAPH_METHOD)
+    )
+
+
+def watched(client, monkeypatch) -> list:
+    """Expressions that go through the method for graphs."""
+    seen = []
+    plain = getattr(client, internals.GRAPH_METHOD)
+
+    def watch(expr, keys, *args, **kwargs):
+        seen.append(expr)
+        return plain(expr, keys, *args, **kwargs)
+
+    monkeypatch.setattr(client, internals.GRAPH_METHOD, watch)
+    return seen
+
+
+WAYS = {
+    "compute": lambda client: make().sum().compute(),
+    "client.compute": lambda client: client.compute(make().sum()).result(),
+    "persist": lambda client: make().persist(),
+    "client.persist": lambda client: client.persist(make()),
+    "submit": lambda client: client.submit(user, 1).result(),
+    "map": lambda client: client.gather(client.map(user, [1, 2])),
+    "get": lambda client: client.get({"x": (user, 1)}, "x"),
+    "delayed": lambda client: dask.delayed(user)(1).compute(),
+}
+
+
+@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
+def test_all_graphs_go_through_one_method(client, monkeypatch, way):
+    seen = watched(client, monkeypatch)
+    way(client)
+    assert len(seen) == 1 and isinstance(seen[0], (Expr, dict))
+
+
+@pytest.mark.parametrize("way", ["submit", "get"])
+def test_what_is_submitted_arrives_as_tasks(client, monkeypatch, way):
+    seen = watched(client, monkeypatch)
+    WAYS[way](client)
+    assert type(seen[0]) is LLGExpr
+
+
+def test_what_is_mapped_makes_its_tasks_when_asked(client, monkeypatch):
+    seen = watched(client, monkeypatch)
+    WAYS["map"](client)
+    graph = internals.as_graph(seen[0].__dask_graph__())
+    assert len(graph) == 2 and all(user in tasks.task_functions(t) for t in graph.values())
+
+
+def test_the_method_for_connections_is_called_at_each():
+    connect = getattr(distributed.Client, internals.CONNECT_METHOD)
+    assert asyncio.iscoroutinefunction(connect)
+    for method in ("_start", "_reconnect"):
+        source = inspect.getsource(getattr(distributed.Client, method))
+        assert f"self.{internals.CONNECT_METHOD}(" in source
+
+
+def test_cancel_goes_through_one_method(client, monkeypatch):
+    assert parameters(internals.CANCEL_METHOD) == ["self", "futures", "reason", "msg", "force"]
+    called = []
+
+    async def cancel(*args, **kwargs):
+        called.append((args, kwargs))
+
+    monkeypatch.setattr(client, internals.CANCEL_METHOD, cancel)
+    future = client.submit(user, 1)
+    client.cancel([future])
+    future.cancel()
+    assert len(called) == 2
+
+
+def test_the_client_listens_to_what_is_watched(client):
+    handlers = internals.stream_handlers(client)
+    assert {"key-in-memory", "task-erred", "cancelled-keys", "restart"} <= set(handlers)
+    assert all(callable(handler) for handler in handlers.values())
+    expected = {
+        "key-in-memory": "key",
+        "task-erred": "key",
+        "cancelled-keys": "keys",
+    }
+    for op, parameter in expected.items():
+        assert parameter in inspect.signature(handlers[op]).parameters
+
+
+def test_a_message_that_the_client_sends_arrives(client):
+    received = threading.Event()
+    scheduler = client.cluster.scheduler
+    scheduler.stream_handlers["test-internals"] = lambda client, value: received.set()
+    try:
+        internals.send(client, {"op": "test-internals", "value": 1, "client": client.id})
+        assert received.wait(10)
+    finally:
+        del scheduler.stream_handlers["test-internals"]
+
+
+def test_a_message_of_the_scheduler_arrives(client):
+    received = threading.Event()
+    internals.stream_handlers(client)["test-internals"] = lambda **_: received.set()
+    try:
+        scheduler = client.cluster.scheduler
+        message = {"op": "test-internals"}
+        client.loop.add_callback(scheduler.report, message, client=client.id)
+        assert received.wait(10)
+    finally:
+        del internals.stream_handlers(client)["test-internals"]
+
+
+def test_one_future_is_cancelled_alone(client):
+    one, two = client.submit(user, 5, pure=True), client.submit(user, 5, pure=True)
+    assert two.result() == 6 and one.key == two.key
+
+    async def cancel():
+        internals.cancel_one(one, "for a test", "a message")
+
+    client.sync(cancel)
+    assert one.cancelled() and one.status == "cancelled"
+    with pytest.raises(distributed.client.FutureCancelledError, match="for a test"):
+        one.result()
+    assert not two.cancelled() and two.result() == 6
+
+
+def test_states_of_futures_are_made_of_a_key():
+    assert list(inspect.signature(FutureState).parameters) == ["key"]
+    assert {"reason", "msg"} <= set(inspect.signature(FutureState.cancel).parameters)
+
+
+def test_the_client_counts_the_futures_of_a_key(client):
+    one, two = client.submit(user, 7, pure=True), client.submit(user, 7, pure=True)
+    assert internals.live_references(client, one.key) == 2
+    key = one.key
+    assert internals.live_references(client, "stranger") == 0
+    assert distributed.Future(key, client).result() == 8
+    assert two.result() == 8
+
+
+def test_a_future_of_a_key_needs_no_graph(client):
+    one = client.submit(user, 8, pure=True)
+    again = distributed.Future(one.key, client)
+    assert again.result() == 9 and internals.live_references(client, one.key) == 2
+
+
+def test_the_scheduler_says_why_keys_are_lost():
+    # Which computations are sent again is told by this text alone.
+    from distributed import scheduler
+
+    assert f'"{pending.LOST}"' in inspect.getsource(scheduler)
+
+
+# -- scheduler ---------------------------------------------------------------------
+
+
+def test_a_pseudo_client_is_made_once(client):
+    scheduler = client.cluster.scheduler
+
+    async def make_and_remove():
+        try:
+            first = internals.pseudo_client(scheduler, "test-internals")
+            again = internals.pseudo_client(scheduler, "test-internals")
+            return first, again, scheduler.clients["test-internals"]
+        finally:
+            del scheduler.clients["test-internals"]
+
+    first, again, known = client.sync(make_and_remove)
+    assert first is again is known
+    assert type(first) is ClientState and first.wants_what == set()
+
+
+def new_task(key: str = "x") -> TaskState:
+    return TaskState(key, None, "released", TaskGroup(key, TaskPrefix(key)), validate=False)
+
+
+def test_keys_are_wanted_and_let_go_of():
+    ours, theirs = ClientState("ours"), ClientState("theirs")
+    ts = new_task()
+    internals.want(ours, ts)
+    internals.want(ours, ts)
+    assert ts.who_wants == {ours} and ours.wants_what == {ts}
+    assert internals.only_wanted_by(ours, ts)
+    internals.want(theirs, ts)
+    assert not internals.only_wanted_by(ours, ts)
+    internals.unwant(theirs, ts)
+    internals.unwant(theirs, ts)
+    assert internals.only_wanted_by(ours, ts) and theirs.wants_what == set()
+    internals.unwant(ours, ts)
+    assert not ts.who_wants and ours.wants_what == set()
+
+
+def test_a_key_that_something_waits_for_is_not_only_wanted():
+    ours, ts = ClientState("ours"), new_task()
+    internals.want(ours, ts)
+    ts.waiters = {new_task("y")}
+    assert not internals.only_wanted_by(ours, ts)
+
+
+def test_a_new_task_is_wanted_by_nobody():
+    assert new_task().who_wants is None and not new_task().waiters
+
+
+def test_what_a_pseudo_client_wants_stays_in_memory(client):
+    scheduler = client.cluster.scheduler
+    future = client.submit(user, 11, pure=True)
+    future.result()
+    key = future.key
+
+    async def want():
+        pseudo = internals.pseudo_client(scheduler, "test-internals")
+        internals.want(pseudo, scheduler.tasks[key])
+
+    async def state():
+        ts = scheduler.tasks.get(key)
+        return ts and (ts.state, [c.client_key for c in ts.who_wants or ()])
+
+    async def let_go():
+        scheduler.client_releases_keys([key], "test-internals", stimulus_id="test-internals")
+        del scheduler.clients["test-internals"]
+
+    client.sync(want)
+    future.release()
+    client.sync(scheduler_has_let_go, scheduler, key, client.id)
+    assert client.sync(state) == ("memory", ["test-internals"])
+    client.sync(let_go)
+    assert client.sync(state) is None
+
+
+async def scheduler_has_let_go(scheduler, key, client_id):
+    for _ in range(1000):
+        ts = scheduler.tasks.get(key)
+        if ts is None or client_id not in {c.client_key for c in ts.who_wants or ()}:
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the client's future is still wanted")

@@ -1,0 +1,632 @@
+"""Tasks and users may change what they are given; what is kept stays as it was computed.
+
+Results are kept by futures that the tests hold, on plain clients.
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import pickle
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+
+import dask
+import dask.array as da
+import dask.bag as db
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from dask._task_spec import Task, TaskRef
+from distributed import Client, get_worker, secede, worker_client
+from helpers import INPROC, PROCESS, calls, count, logged, wait_until
+
+from cachingclient.worker import copies
+from cachingclient.worker.copies import copied
+from cachingclient.worker.look import CLEAR, function_verdict, task_verdict
+from cachingclient.worker.plugin import Guarded, MutationGuard
+
+Point = namedtuple("Point", "x y")
+pdf = pd.DataFrame({"a": np.arange(8), "b": 1.0})
+
+
+@pytest.fixture
+def guarded():
+    with Client(**{**INPROC, "n_workers": 1, "threads_per_worker": 2}) as client:
+        client.register_plugin(MutationGuard())
+        yield client
+
+
+# -- copying ----------------------------------------------------------------------------------
+
+
+def masked():
+    return np.ma.array([1, 2, 3], mask=[False, True, False])
+
+
+def objects():
+    values = np.empty(2, object)
+    values[:] = [[1], {"k": np.zeros(2)}]
+    return values
+
+
+def structured():
+    return np.array([(1, 2.0), (3, 4.0)], dtype=[("i", "i8"), ("f", "f8")])
+
+
+def structured_objects():
+    values = np.empty(2, dtype=[("i", "i8"), ("o", object)])
+    values["o"][0] = [1]
+    return values
+
+
+def zero_object():
+    value = np.empty((), object)
+    value[()] = [1]
+    return value
+
+
+def strings():
+    return pd.DataFrame({"s": pd.array(["x", None], dtype="string[pyarrow]"), "t": ["u", "v"]})
+
+
+def arrow():
+    return pd.Series([1, 2, None], dtype="int64[pyarrow]")
+
+
+def object_frame():
+    return pd.DataFrame({"o": pd.Series([[1], {"k": 2}], dtype=object), "x": [1, 2]})
+
+
+def change_index(index):
+    index.name = "changed"
+
+
+def change_attrs(frame):
+    frame.attrs["k"] = 1
+
+
+
+
+#: What is made, how it is changed, and what tells of a change
+CHANGES = {
+    "array": (lambda: np.arange(4.0), lambda v: v.__imul__(2)),
+    "fortran array": (lambda: np.asfortranarray(np.ones((2, 3))), lambda v: v.fill(0)),
+    "0-d array": (lambda: np.array(1.0), lambda v: v.__setitem__((), 5)),
+    "structured array": (structured, lambda v: v["f"].fill(0)),
+    "structured objects": (structured_objects, lambda v: v["o"][0].append(2)),
+    "record array": (lambda: structured().view(np.recarray), lambda v: v.i.fill(0)),
+    "object array": (objects, lambda v: (v[0].append(2), v[1]["k"].fill(9))),
+    "0-d object array": (zero_object, lambda v: v[()].append(2)),
+    "masked array": (masked, lambda v: v.__setitem__(1, 7)),
+    "mask": (masked, lambda v: v.mask.__setitem__(0, True)),
+    "frame": (pdf.copy, lambda v: v.__setitem__("b", 0)),
+    "cells": (pdf.copy, lambda v: v.loc.__setitem__((0, "a"), -1)),
+    "sorted frame": (pdf.copy, lambda v: v.insert(0, "c", 1)),
+    "columns": (pdf.copy, lambda v: setattr(v, "columns", ["x", "y"])),
+    "name of an index": (pdf.copy, lambda v: change_index(v.index)),
+    "attrs": (pdf.copy, change_attrs),
+    "strings": (strings, lambda v: v.iloc.__setitem__((0, slice(None)), "changed")),
+    "frame of objects": (object_frame, lambda v: v["o"][0].append(2)),
+    "series of objects": (lambda: object_frame()["o"], lambda v: v[1].clear()),
+    "arrow series": (arrow, lambda v: v.iloc.__setitem__(0, 9)),
+    "series": (lambda: pdf["a"].copy(), lambda v: v.update(pd.Series([9]))),
+    "index": (lambda: pd.Index([1, 2], name="n"), change_index),
+    "multi-index": (lambda: pdf.set_index(["a", "b"]).index, lambda v: v.set_names(["x", "y"], inplace=True)),
+    "extension array": (lambda: pd.array([1, None]), lambda v: v.__setitem__(0, 5)),
+    "list": (lambda: [3, 1], lambda v: v.sort()),
+    "nested list": (lambda: [[1], (2, [3])], lambda v: v[1][1].append(4)),
+    "dict": (lambda: {"a": 1}, lambda v: v.update(b=2)),
+    "nested dict": (lambda: {"x": np.ones(2), "y": {"z": {1}}}, lambda v: v["y"]["z"].add(2)),
+    "defaultdict": (lambda: defaultdict(list, a=[1]), lambda v: v["b"]),
+    "ordered dict": (lambda: OrderedDict(a=[1]), lambda v: v["a"].append(2)),
+    "counter": (lambda: Counter("ab"), lambda v: v.update("c")),
+    "deque": (lambda: deque([[1]], maxlen=3), lambda v: v[0].append(2)),
+    "set": (lambda: {1}, lambda v: v.add(2)),
+    "bytearray": (lambda: bytearray(b"ab"), lambda v: v.extend(b"c")),
+    "named tuple": (lambda: Point([1], 2), lambda v: v.x.append(2)),
+}
+CASES = pytest.mark.parametrize("make, change", CHANGES.values(), ids=CHANGES)
+
+
+def state(value):
+    """All of a value, as bytes."""
+    if isinstance(value, pd.Index):
+        return pickle.dumps((list(value), list(value.names)))
+    if isinstance(value, (pd.DataFrame, pd.Series)):
+        labels = [(list(axis), list(axis.names)) for axis in value.axes]
+        cells = value.astype(object).where(value.notna(), None).to_numpy().tolist()
+        return pickle.dumps((cells, labels, dict(value.attrs)))
+    return repr(value)
+
+
+@CASES
+def test_copies_are_equal_and_apart(make, change):
+    value = make()
+    before = state(value)
+    copy = copied(value)
+    assert type(copy) is type(value)
+    assert state(copy) == before
+    change(copy)
+    assert state(value) == before
+
+
+@CASES
+def test_in_place_tasks(guarded, make, change):
+    def altered(value):
+        change(value)
+        return state(value)
+
+    want = altered(make())
+    kept = guarded.submit(make)
+    before = state(kept.result())
+    for n in range(2):
+        assert guarded.submit(altered, kept, key=f"altered-{n}").result() == want
+        assert guarded.submit(state, kept, key=f"state-{n}").result() == before
+
+
+def test_layout_and_flags_survive():
+    fortran = np.asfortranarray(np.ones((2, 3)))
+    assert copied(fortran).flags.f_contiguous
+    assert copied(deque([1], maxlen=3)).maxlen == 3
+    assert copied(defaultdict(list, a=[1])).default_factory is list
+
+
+def test_frames_are_copied_on_write():
+    frame = pd.DataFrame({"x": np.zeros(1000)})
+    assert np.shares_memory(copied(frame)["x"], frame["x"])
+    deep = copies.Copier(deep=True)(frame)
+    assert not np.shares_memory(deep["x"], frame["x"])
+
+
+def test_frames_without_copy_on_write(monkeypatch):
+    monkeypatch.setattr(copies, "copies_on_write", lambda: False)
+    frame = pd.DataFrame({"x": np.zeros(1000)})
+    assert not np.shares_memory(copied(frame)["x"], frame["x"])
+
+
+def test_what_is_shared_stays_shared():
+    inner = [1]
+    one, two = copied([inner, inner])
+    assert one is two and one is not inner
+    endless = [1]
+    endless.append(endless)
+    copy = copied(endless)
+    assert copy[1] is copy and copy is not endless
+
+
+class Model:
+    def __init__(self):
+        self.steps = 0
+
+
+class Table(dict):
+    pass
+
+
+def test_what_is_left_alone(tmp_path):
+    read_only = np.broadcast_to(np.ones(1), (4,))
+    on_file = np.memmap(tmp_path / "x", dtype="f8", mode="w+", shape=3)
+    for value in (1, "a", (1, "b"), Model(), Table(), read_only, on_file, range(3), None):
+        assert copied(value) is value
+
+
+# -- the look ---------------------------------------------------------------------------------
+
+
+def double(x):
+    return x * 2
+
+
+def zero(x):
+    x[0] = 0
+
+
+def through(f):
+    def call(x):
+        return f(x)
+
+    return call
+
+
+def with_positional_output(x):
+    return np.negative(x, x)
+
+
+def with_local_numpy(x):
+    import numpy
+
+    return numpy.negative(x, x)
+
+
+def with_inner(x):
+    def inner():
+        x[0] = 1
+
+    inner()
+
+
+def with_alias(x):
+    sort = x.sort
+    sort()
+
+
+def with_global(x):
+    global _left
+    _left = x
+
+
+def with_loop(x):
+    for x[0] in range(3):
+        pass
+
+
+def by_default(x, f=zero):
+    f(x)
+
+
+CLEARED = [
+    double,
+    through(double),
+    lambda x: np.sqrt(x).sum(axis=0, keepdims=True) + np.linalg.norm(x),
+    lambda x: np.where(x > 0, np.log(x), 0.0),
+    lambda x: x.astype("f4").clip(0, 1) if x.ndim else x,
+    lambda df: df[df.a > 0].groupby("b").mean().reset_index(),
+    lambda df: pd.DataFrame({"a": df.a.astype(str).str.upper(), "b": df["b"]}),
+    lambda xs: [i * 2 for i in xs if i] + sorted(xs, key=lambda i: -i)[:3],
+    lambda d: {k: double(v) for k, v in d.items()},
+    lambda xs: functools.reduce(operator.add, xs, 0),
+    functools.partial(double),
+    np.sort,
+    np.add,
+    operator.methodcaller("sum"),
+]
+CAUGHT = [
+    zero,
+    through(zero),
+    with_positional_output,
+    with_local_numpy,
+    with_inner,
+    with_alias,
+    with_global,
+    with_loop,
+    by_default,
+    lambda x: x.sort(),
+    lambda x: x.clip(0, 1, x),
+    lambda x: np.add(x, 1, out=x),
+    lambda x: np.add.at(x, [0], 1),
+    lambda x: np.nan_to_num(x, copy=False),
+    lambda x: np.random.shuffle(x),
+    lambda x: list(map(zero, x)),
+    lambda x: [i.append(1) for i in x],
+    lambda x: list(map(x.append, [1])),
+    lambda x: operator.setitem(x, 0, 1),
+    lambda df: df.sort_values("a", inplace=True),
+    lambda df: df.insert(0, "c", 1),
+    lambda *x: zero(*x),
+    lambda x: functools.partial(zero)(x),
+    lambda x: unknown(x),  # noqa: F821
+    functools.partial(zero),
+    functools.lru_cache(zero),
+    np.vectorize(zero),
+    np.random.shuffle,
+    np.copyto,
+    operator.setitem,
+    operator.methodcaller("sort"),
+    list.append,
+]
+
+
+@pytest.mark.parametrize("function", CLEARED, ids=str)
+def test_cleared(function):
+    assert function_verdict(function) == CLEAR
+
+
+@pytest.mark.parametrize("function", CAUGHT, ids=str)
+def test_caught(function):
+    assert function_verdict(function) != CLEAR
+
+
+def test_the_same_code_with_other_functions():
+    assert through(double).__code__ is through(zero).__code__
+    assert function_verdict(through(double)) == CLEAR
+    assert function_verdict(through(zero)) != CLEAR
+
+
+def test_functions_and_arguments_in_tasks():
+    x = TaskRef("x")
+    assert not task_verdict(Task("y", map, double, x))
+    assert task_verdict(Task("y", map, zero, x))
+    assert task_verdict(Task("y", np.add, x, 1, out=x))
+    assert task_verdict(Task("y", np.add, x, 1, x))
+    assert task_verdict(Task("y", double, Task(None, zero, x)))
+
+
+def test_tasks_of_dask_are_cleared():
+    x = da.ones((8, 8), chunks=4)
+    for collection in (
+        (x + x.T).sum(axis=0),
+        da.where(x > 1, x, 0).cumsum(axis=0).std(),
+        da.linalg.qr(x.rechunk((4, 8)))[0],
+        db.from_sequence(range(8), npartitions=2).map(double).filter(double).sum(),
+    ):
+        graph = dask.base.collections_to_expr([collection]).optimize().__dask_graph__()
+        for key, task in dask._task_spec.convert_legacy_graph(dict(graph)).items():
+            assert not task_verdict(task), key
+
+
+# -- collections ------------------------------------------------------------------------------
+
+
+def tenfold(df):
+    df["b"] = df["b"] * 10
+    return df
+
+
+def overwrite(df):
+    df.drop_duplicates(inplace=True)
+    df.loc[:, "a"] = -1
+    return df[["a"]].copy()
+
+
+def scale(block):
+    block *= 10
+    return block
+
+
+def beneath(df):
+    df["b"].array[:] = 0.0
+    return df
+
+
+def test_frames(guarded):
+    base = dd.from_pandas(pdf, npartitions=2).map_partitions(pd.DataFrame.copy).persist()
+    for _ in range(2):
+        assert base.map_partitions(tenfold, meta=pdf).b.sum().compute() == 80
+        assert base.map_partitions(overwrite, meta=pdf[["a"]]).a.sum().compute() == -8
+        assert base.map_partitions(beneath, meta=pdf).b.sum().compute() == 0
+        pd.testing.assert_frame_equal(base.compute(), pdf)
+
+
+def test_arrays(guarded):
+    meta = np.empty((0,))
+    x = da.ones(8, chunks=4).map_blocks(np.array, dtype="f8", meta=meta).persist()
+    for _ in range(2):
+        assert x.map_blocks(scale, dtype="f8", meta=meta).sum().compute() == 80
+        assert x.map_overlap(scale, depth=1, boundary="none", meta=meta).max().compute() == 10
+        assert x.sum().compute() == 8
+
+
+def test_bags(guarded):
+    def tag(item):
+        item["seen"] = True
+        return item
+
+    bag = db.from_sequence([{"n": i} for i in range(4)], npartitions=2).persist()
+    for _ in range(2):
+        assert all(item["seen"] for item in bag.map(tag).compute())
+        assert bag.compute() == [{"n": i} for i in range(4)]
+
+
+def test_views_of_inputs(guarded):
+    """A result that is a part of an input is kept with it, and is as safe."""
+
+    def part(x):
+        return x[1:3]
+
+    def changed_part(x):
+        x[0] = -1
+        return x[:2]
+
+    kept = guarded.submit(np.arange, 4.0)
+    view, own = guarded.submit(part, kept), guarded.submit(changed_part, kept)
+    for f in (view, own, kept):
+        assert guarded.submit(scale, f).result().flags.writeable
+    assert list(view.result()) == [1, 2] and list(own.result()) == [-1, 1]
+    assert list(kept.result()) == [0, 1, 2, 3]
+
+
+# -- how tasks run ----------------------------------------------------------------------------
+
+
+def test_nothing_runs_twice(guarded):
+    def work(x):
+        count()
+        x[0] = 5
+        return x
+
+    kept = guarded.submit(np.arange, 3)
+    assert guarded.submit(work, kept).result()[0] == 5
+    assert calls() == 1
+
+
+def test_read_only_inputs_fail_as_with_a_plain_client(guarded):
+    kept = guarded.submit(np.broadcast_to, 1.0, 4)
+    with pytest.raises(ValueError, match="read-only"):
+        guarded.submit(scale, kept).result()
+
+
+def test_async_and_seceding_tasks(guarded):
+    async def coroutine(values):
+        values.append(1)
+        return len(values)
+
+    def seceded(values):
+        secede()
+        values.append(1)
+        return len(values)
+
+    def nested(values):
+        with worker_client() as client:
+            values.append(client.submit(double, 2).result())
+        return values
+
+    kept = guarded.submit(list, "ab")
+    assert guarded.submit(coroutine, kept).result() == 3
+    assert guarded.submit(seceded, kept).result() == 3
+    assert guarded.submit(nested, kept).result() == ["a", "b", 4]
+    assert kept.result() == ["a", "b"]
+
+
+class Stack:
+    def __init__(self, values):
+        self.values = values
+
+    def push(self, value):
+        self.values.append(value)
+        return len(self.values)
+
+
+def test_actors(guarded):
+    kept = guarded.submit(list, "ab")
+    actor = guarded.submit(Stack, kept, actor=True).result()
+    assert [actor.push(1).result(), actor.push(2).result()] == [3, 4]
+    assert kept.result() == ["a", "b"]
+
+    def through_actor(stack):
+        return stack.push(1).result()
+
+    stack = guarded.submit(Stack, [], actor=True)
+    assert guarded.submit(through_actor, stack).result() == 1
+    assert guarded.submit(through_actor, stack, pure=False).result() == 2
+
+
+def test_other_executors(guarded):
+    from concurrent.futures import ProcessPoolExecutor
+
+    async def add(dask_worker):
+        dask_worker.executors["processes"] = ProcessPoolExecutor(1)
+
+    guarded.run(add)
+    kept = guarded.submit(list, "ab")
+    with dask.annotate(executor="processes"):
+        out = guarded.submit(operator.methodcaller("append", 1), kept)
+    assert out.result() is None and kept.result() == ["a", "b"]
+
+
+def test_errors_look_as_with_a_plain_client(guarded):
+    def fail(values):
+        values.append(1)
+        raise KeyError("mine")
+
+    future = guarded.submit(fail, guarded.submit(list, "ab"))
+    with pytest.raises(KeyError, match="mine"):
+        future.result()
+    assert future.traceback().tb_frame.f_code.co_name == "fail"
+
+
+def test_worker_processes():
+    with Client(**PROCESS) as client:
+        client.register_plugin(MutationGuard())
+        kept = client.submit(np.ones, 4)
+        frame = client.submit(pdf.copy)
+        for n in range(2):
+            assert client.submit(scale, kept, key=f"scale-{n}").result().sum() == 40
+            assert client.submit(tenfold, frame, key=f"tenfold-{n}").result().b.sum() == 80
+        assert kept.result().sum() == 4 and frame.result().b.sum() == 8
+
+
+# -- results ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("direct", [True, False])
+def test_users_may_change_what_they_get(guarded, direct):
+    array, values = guarded.submit(np.ones, 1_000_000), guarded.submit(list, "ab")
+    frame = guarded.submit(pdf.copy)
+    got = guarded.gather([array, values, frame], direct=direct)
+    got[0][:] = 0
+    got[1].append("c")
+    got[2]["b"] = 0
+    again = guarded.gather([array, values, frame], direct=direct)
+    assert again[0].sum() == 1_000_000 and again[1] == ["a", "b"] and again[2].b.sum() == 8
+
+
+def test_workers_share_what_they_hand_each_other():
+    """Tasks that change it get copies anyway."""
+    with Client(**INPROC) as client:
+        client.register_plugin(MutationGuard())
+        one, two = client.scheduler_info()["workers"]
+        kept = client.submit(np.ones, 4, workers=[one])
+        assert client.submit(scale, kept, workers=[two]).result().sum() == 40
+        client.replicate(kept)
+        data = client.run(lambda dask_worker: id(dask_worker.data[kept.key]))
+        assert len(set(data.values())) == 1 and kept.result().sum() == 4
+
+
+# -- life -------------------------------------------------------------------------------------
+
+
+def look_at(dask_worker):
+    return {k: v for k, v in vars(dask_worker).items() if k == "execute"}, dict(
+        dask_worker.handlers
+    )
+
+
+def test_teardown_restores_everything(guarded):
+    plain = Client(**{**INPROC, "n_workers": 1})
+    with plain:
+        before = list(plain.run(look_at).values())
+        plain.register_plugin(MutationGuard())
+        during = list(plain.run(look_at).values())
+        assert during != before
+        plain.register_plugin(MutationGuard())  # replaces the first
+        plain.unregister_worker_plugin(MutationGuard.name)
+        assert list(plain.run(look_at).values()) == before
+        # The other cluster in this process has its own.
+        kept = guarded.submit(list, "ab")
+        guarded.submit(operator.methodcaller("append", 1), kept).result()
+        assert kept.result() == ["a", "b"]
+        mine = plain.submit(list, "ab")
+        plain.submit(operator.methodcaller("append", 1), mine).result()
+        assert mine.result() == ["a", "b", 1]
+
+
+def test_teardown_while_somebody_else_wraps_the_worker():
+    with Client(**{**INPROC, "n_workers": 1}) as client:
+        client.register_plugin(MutationGuard())
+        worker = next(iter(client.cluster.workers.values()))
+        ours = worker.execute
+
+        def wrapper(*args, **kwargs):
+            return ours(*args, **kwargs)
+
+        worker.execute = wrapper
+        client.unregister_worker_plugin(MutationGuard.name)
+        assert worker.execute is wrapper
+        kept = client.submit(list, "ab")
+        client.submit(operator.methodcaller("append", 1), kept).result()
+        assert kept.result() == ["a", "b", 1]  # off
+
+
+def test_tasks_keep_their_own_spec(guarded):
+    def spec(values):
+        values.append(1)
+        return type(get_worker().state.tasks[get_worker().get_current_task()].run_spec)
+
+    kept = guarded.submit(list, "ab")
+    future = guarded.submit(spec, kept)
+    assert future.result() is Guarded
+    worker = next(iter(guarded.cluster.workers.values()))
+    wait_until(lambda: type(worker.state.tasks[future.key].run_spec) is Task)
+
+
+def test_new_workers_and_pickle(guarded):
+    assert type(pickle.loads(pickle.dumps(MutationGuard()))) is MutationGuard
+    guarded.cluster.scale(2)
+    guarded.wait_for_workers(2)
+    assert all(found for found, _ in guarded.run(look_at).values())
+
+
+@pytest.mark.parametrize("broken", ["copies.Copier.__call__", "plugin.task_verdict"])
+def test_errors_of_the_guard_fail_no_task(guarded, monkeypatch, broken):
+    def fail(*args, **kwargs):
+        raise RuntimeError("broken guard")
+
+    monkeypatch.setattr(f"cachingclient.worker.{broken}", fail)
+    kept = guarded.submit(list, "ab")
+    with logged("distributed.worker.cachingclient") as messages:
+        for n in range(3):
+            future = guarded.submit(operator.methodcaller("append", n), kept)
+            assert future.result() is None
+        assert kept.result() == ["a", "b", 0, 1, 2]
+    assert len(messages) == 1 and "broken guard" in messages[0]
