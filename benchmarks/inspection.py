@@ -34,30 +34,32 @@ FIRST = 20
 CLOCK = time.process_time
 
 SCALE = 2.5
-OPTIONS = {"window": 3, "mode": "same"}
+OPTIONS: dict[str, Any] = {"window": 3, "mode": "same"}
 
 
-def small(x):
+def small(x: Any) -> Any:
     return x + 1
 
 
-def helper(x):
+def helper(x: Any) -> Any:
     return np.convolve(x, np.ones(OPTIONS["window"]), mode=OPTIONS["mode"]) * SCALE
 
 
-def calls(x):
+def calls(x: Any) -> Any:
     return helper(x) + helper(x.T)
 
 
-def noisy(x):
+def noisy(x: Any) -> Any:
     return helper(x) + np.random.normal(size=len(x))
 
 
-def make_closure(function):
+def make_closure(function: Any) -> Any:
     return lambda x: function(x) + SCALE
 
 
-def fifty_lines(frame, columns, *, low=0.0, high=1.0, weights=None):
+def fifty_lines(
+    frame: Any, columns: Any, *, low: float = 0.0, high: float = 1.0, weights: Any = None
+) -> Any:
     """As long as functions in notebooks get."""
     frame = frame.dropna(subset=columns)
     frame = frame[frame["time"] > pd.Timestamp("2020-01-01")]
@@ -87,7 +89,7 @@ def fifty_lines(frame, columns, *, low=0.0, high=1.0, weights=None):
     spectrum = np.abs(np.fft.rfft(result["smooth"].fillna(0).to_numpy()))
     peaks = [i for i, s in enumerate(spectrum) if s > spectrum.mean() + 2 * spectrum.std()]
     strongest = max(peaks, key=lambda i: spectrum[i], default=None)
-    limits = {
+    limits: dict[str, Any] = {
         "low": float(result["smooth"].min()),
         "high": float(result["smooth"].max()),
         "strongest": strongest,

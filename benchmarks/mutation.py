@@ -38,7 +38,7 @@ import pandas as pd
 from dask._task_spec import Task, TaskRef, convert_legacy_graph
 from distributed import Client
 
-from cachingclient.worker import look
+from cachingclient.worker import bytecode
 from cachingclient.worker.copies import copied
 from cachingclient.worker.look import function_verdict, task_verdict
 from cachingclient.worker.plugin import MutationGuard
@@ -179,7 +179,7 @@ def look_at(rounds: int) -> None:
         print(f"{name:>40}: {1e6 * again:.1f} us a task")
 
     def anew() -> None:
-        look._facts.clear()
+        bytecode._facts.clear()
         task_verdict(cases["user's function"][0])
 
     print(f"{'code never seen before':>40}: {1e6 * seconds(anew, rounds):.1f} us")

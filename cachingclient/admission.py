@@ -25,6 +25,8 @@ UNKNOWN_INPUT = "made of a future that nobody called pure"
 UPSTREAM = "depends on something that is not kept"
 NOT_PURE = "not pure: pass pure=True"
 ONCE = "cannot be read twice, or does nothing but have an effect"
+STALE = "reads something that has changed, or may have"
+SHARED = "reads files, and a client is connected that would not notice when they change"
 P2P = "internal to a P2P shuffle"
 WRITTEN = "handed to a writer that may change it in place"
 

@@ -121,6 +121,9 @@ class Settings:
     always: tuple[str, ...]
     effects: tuple[str, ...]
     impure: bool
+    source_lifetime: float
+    share_sources: bool
+    checksums: tuple[str, ...]
 
     @property
     def rules(self) -> Rules:
@@ -142,6 +145,9 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "always": _texts,
     "effects": _texts,
     "impure": _switch,
+    "source-lifetime": _seconds,
+    "share-sources": _switch,
+    "checksums": _texts,
 }
 
 

@@ -51,6 +51,13 @@ def same_token(expr: Expr) -> str:
     return expr.deterministic_token
 
 
+def dataset_info(expr: Expr) -> tuple[Mapping[str, Any], Any]:
+    """Files that a read_parquet has found, and pyarrow's file system: no other place tells."""
+    if not hasattr(type(expr), "_dataset_info"):
+        return {}, None
+    return expr._dataset_info, getattr(expr, "fs", None)
+
+
 def as_computed(collection: Any) -> Expr:
     """The expression that a client is asked for when a collection is computed."""
     return FinalizeCompute(collections_to_expr([collection])).optimize()

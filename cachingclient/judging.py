@@ -26,6 +26,8 @@ class Verdict(NamedTuple):
     allowed: set[Any]
     #: {name that may not: reason}
     denied: dict[Any, str]
+    #: {name of a source: names that were made of it}
+    readers: dict[Any, set[Any]]
 
 
 def judge(
@@ -34,6 +36,7 @@ def judge(
     denied: Mapping[Any, str] | None = None,
     lifted: Container[Any] = (),
     rules: Rules = Rules(),
+    sources: Mapping[Any, Iterable[Any]] | None = None,
 ) -> Verdict:
     """Judge the names of a low-level graph.
 
@@ -49,6 +52,8 @@ def judge(
         Names to keep although they say of themselves that they are not pure.
     rules : Rules
         What the configuration says.
+    sources : mapping
+        {name: names of the sources that it was made of}, as far as known.
 
     Examples
     --------
@@ -67,7 +72,8 @@ def judge(
     spread(found.reasons, found.dependents.get, lifted)
     reasons = {n: r for n, r in found.reasons.items() if n in found.names}
     local = {n: r for n, r in found.local.items() if n in found.names}
-    return Verdict(found.names - reasons.keys() - local.keys(), {**local, **reasons})
+    allowed = found.names - reasons.keys() - local.keys()
+    return Verdict(allowed, {**local, **reasons}, found.readers(sources or {}))
 
 
 class _Findings:
@@ -92,6 +98,8 @@ class _Findings:
         self.dependents: dict[Any, set[Any]] = {}
         #: names that are depended on, and not in the graph
         self.outside: set[Any] = set()
+        #: {name: names of the fused tasks that it is a part of}
+        self._whole: dict[Any, set[Any]] = {}
         self._mutators: set[Any] = set()
         # Parts of fused tasks are looked at once a name; None where there is nothing to say.
         self._parts: dict[Any, str | None] = {}
@@ -109,6 +117,8 @@ class _Findings:
         if is_barrier(task):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), P2P))
         for part, inner in parts_of(name, task):
+            if part is not name:
+                self._whole.setdefault(part, set()).add(name)
             if part not in self._parts:
                 self._parts[part] = self._reason(part, inner)
             reason = self._parts[part]
@@ -119,6 +129,26 @@ class _Findings:
         if self._mutators and (name in self._mutators or self._mutates(name, task)):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), WRITTEN))
         self._note_dependencies(name, task)
+
+    def readers(self, sources: Mapping[Any, Iterable[Any]]) -> dict[Any, set[Any]]:
+        """Names that were made of sources: fused with them, or depending on them."""
+        found: dict[Any, set[Any]] = {}
+        for name, of_name in sources.items():
+            made = self._made_of(name)
+            for source in of_name if made else ():
+                found.setdefault(source, set()).update(made)
+        return found
+
+    def _made_of(self, name: Any) -> set[Any]:
+        start = self._whole.get(name, set()) | self.dependents.get(name, set())
+        if name in self.names:
+            start.add(name)
+        seen, work = set(start), list(start)
+        while work:
+            new = self.dependents.get(work.pop(), set()) - seen
+            seen |= new
+            work.extend(new)
+        return seen
 
     def _reason(self, part: Any, task: Any) -> str | None:
         functions = [function_name(f) for f in task_functions(task)]

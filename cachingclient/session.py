@@ -26,6 +26,7 @@ from cachingclient.pending import LOST, Job, PendingJobs
 from cachingclient.recent import RecentKeys
 from cachingclient.scheduler.desk import NAME, PERMIT
 from cachingclient.scheduler.plugin import MANY_OUTPUTS, CachePlugin
+from cachingclient.watching import Seen, Watch
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -74,6 +75,7 @@ class Session:
         self.pending = PendingJobs()
         self.trusted = OrderedDict()
         self.finals = OrderedDict()
+        self.watch = Watch(settings.checksums)
         #: id of the scheduler, while it keeps results for this client
         self.scheduler_id: str | None = None
         #: whether this session brought the plugin
@@ -273,7 +275,8 @@ class Session:
         how = {k: kw[k] for k in _HOW if kw.get(k)}
         others = {k: v for k, v in annotations.items() if k not in _OURS}
         plan = make_plan(expr, self.settings, self.trusted, (how, others))
-        return self._prepare_plan(plain, plan, keys, args, kw, wish is True)
+        seen = self.watch.look(expr)
+        return self._prepare_plan(plain, plan, seen, keys, args, kw, wish is True)
 
     def _prepare_tasks(
         self,
@@ -290,17 +293,30 @@ class Session:
         if use and (said is not False or wish or self.settings.rules.impure):
             graph = internals.as_graph(expr.__dask_graph__())
             lifted: Container[Any] = {admission.key_name(k) for k in graph} if wish else ()
-            verdict = judge(graph, self.trusted, lifted=lifted, rules=self.settings.rules)
+            seen = self.watch.look_at_tasks(graph)
+            verdict = judge(
+                graph,
+                self.trusted,
+                lifted=lifted,
+                rules=self.settings.rules,
+                sources=self.watch.made_of(seen.digests),
+            )
+            self.watch.note(verdict.readers)
+            readers = {s: list(names) for s, names in verdict.readers.items()}
             allowed, denied = verdict.allowed, list(verdict.denied)
         else:
             inside = expr.__dask_graph__() if isinstance(expr, internals.LLGExpr) else keys
             allowed, denied = set(), [admission.key_name(k) for k in inside]
+            seen, readers = Seen(), {}
         self._trust(allowed)
         message = {
             "op": PERMIT,
             "client": self.client.id,
             "allowed": list(allowed),
             "denied": denied,
+            "sources": seen.digests,
+            "unsure": list(seen.unsure),
+            "readers": readers,
         }
 
         def send() -> Any:
@@ -313,6 +329,7 @@ class Session:
         self,
         plain: Callable[..., Any],
         plan: Plan,
+        seen: Seen,
         keys: list[Key],
         args: Any,
         kw: Any,
@@ -325,6 +342,8 @@ class Session:
             lifted=frozenset(plan.lifted),
             lift_all=lift_all,
             alive=plan.alive,
+            sources=seen.digests,
+            unsure=seen.unsure,
         )
         names = {admission.key_name(k) for k in new}
         self._trust(n for n in names if admission.has_token(n) and n not in plan.denied)
@@ -340,7 +359,7 @@ class Session:
 
         ways = [way(Envelope(plan.expr, request)), way(plan.expr)]
         known = not names.intersection(plan.denied) and len(new) <= MANY_OUTPUTS
-        if known and self.recent.knows(new):
+        if known and not seen.changed and self.recent.knows(new):
             ways.insert(0, way(Envelope(None, request)))
 
         def send() -> dict[Key, Future]:

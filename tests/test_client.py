@@ -283,8 +283,8 @@ async def test_scheduler_restarted_on_the_same_port():
         async with Scheduler(port=port, dashboard_address=":0") as second:
             async with Worker(address, nthreads=1):
                 await until(lambda: client.status == "running" and second.clients)
-                await until(lambda: "cachingclient" in second.plugins)
-                info = await client.cache.info()
+                info = await welcomed(client)
+                assert "cachingclient" in second.plugins
                 assert (info.keys, info.hits, info.currsize) == (0, 0, 0)
                 assert await client.compute(x.sum()) == 80
                 assert await client.compute(x.std()) == 0
@@ -306,14 +306,23 @@ async def test_connection_lost_and_found_again():
                 comm = client.scheduler_comm
                 comm.comm.abort()
                 await until(
-                    lambda: client.scheduler_comm is not comm
+                    lambda: client.scheduler_comm not in (None, comm)
                     and client.status == "running"
-                    and client._session.scheduler_id is not None
                 )
+                await welcomed(client)
                 assert await client.compute(x.sum()) == 80
                 assert await client.compute(x.std()) == 0
                 assert ran() == 4
                 scheduler.validate_state()
+
+
+async def welcomed(client):
+    """Wait for the answer to what a client says after it has connected; what is kept then."""
+    deadline = time.monotonic() + 20
+    while not (info := await client.cache.info()).maxsize:
+        assert time.monotonic() < deadline, "the client has not joined the cache"
+        await asyncio.sleep(0.01)
+    return info
 
 
 async def until(true, seconds=20):

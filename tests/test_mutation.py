@@ -86,8 +86,6 @@ def change_attrs(frame):
     frame.attrs["k"] = 1
 
 
-
-
 #: What is made, how it is changed, and what tells of a change
 CHANGES = {
     "array": (lambda: np.arange(4.0), lambda v: v.__imul__(2)),
@@ -112,7 +110,10 @@ CHANGES = {
     "arrow series": (arrow, lambda v: v.iloc.__setitem__(0, 9)),
     "series": (lambda: pdf["a"].copy(), lambda v: v.update(pd.Series([9]))),
     "index": (lambda: pd.Index([1, 2], name="n"), change_index),
-    "multi-index": (lambda: pdf.set_index(["a", "b"]).index, lambda v: v.set_names(["x", "y"], inplace=True)),
+    "multi-index": (
+        lambda: pdf.set_index(["a", "b"]).index,
+        lambda v: v.set_names(["x", "y"], inplace=True),
+    ),
     "extension array": (lambda: pd.array([1, None]), lambda v: v.__setitem__(0, 5)),
     "list": (lambda: [3, 1], lambda v: v.sort()),
     "nested list": (lambda: [[1], (2, [3])], lambda v: v[1][1].append(4)),
@@ -202,6 +203,13 @@ class Model:
 
 class Table(dict):
     pass
+
+
+def test_xarray():
+    xr = pytest.importorskip("xarray")
+    dataset = xr.Dataset({"x": ("t", np.ones(3))})
+    copied(dataset)["x"][:] = 0
+    assert dataset["x"].sum() == 3
 
 
 def test_what_is_left_alone(tmp_path):
@@ -617,16 +625,26 @@ def test_new_workers_and_pickle(guarded):
     assert all(found for found, _ in guarded.run(look_at).values())
 
 
-@pytest.mark.parametrize("broken", ["copies.Copier.__call__", "plugin.task_verdict"])
-def test_errors_of_the_guard_fail_no_task(guarded, monkeypatch, broken):
-    def fail(*args, **kwargs):
-        raise RuntimeError("broken guard")
+def broken(*args, **kwargs):
+    raise RuntimeError("broken guard")
 
-    monkeypatch.setattr(f"cachingclient.worker.{broken}", fail)
-    kept = guarded.submit(list, "ab")
+
+def append_to(client, kept):
+    """Append in place three times; what was logged meanwhile."""
     with logged("distributed.worker.cachingclient") as messages:
         for n in range(3):
-            future = guarded.submit(operator.methodcaller("append", n), kept)
-            assert future.result() is None
-        assert kept.result() == ["a", "b", 0, 1, 2]
+            assert client.submit(operator.methodcaller("append", n), kept).result() is None
     assert len(messages) == 1 and "broken guard" in messages[0]
+    return kept.result()
+
+
+def test_errors_in_copying_fail_no_task(guarded, monkeypatch):
+    monkeypatch.setattr("cachingclient.worker.copies.Copier.__call__", broken)
+    assert append_to(guarded, guarded.submit(list, "ab")) == ["a", "b", 0, 1, 2]
+
+
+def test_what_cannot_be_looked_at_gets_copies(guarded, monkeypatch):
+    monkeypatch.setattr("cachingclient.worker.plugin.task_verdict", broken)
+    assert append_to(guarded, guarded.submit(list, "ab")) == ["a", "b"]
+    monkeypatch.setattr("cachingclient.worker.bytecode._find", broken)
+    assert function_verdict(lambda x: x + 17) != CLEAR

@@ -39,6 +39,10 @@ class Request:
     lift_all: bool = False
     #: whether to read from the cache and add to it at all
     use: bool = True
+    #: {name: digest of the sources that it itself reads}
+    sources: Mapping[Any, str] = field(default_factory=dict)
+    #: names that read sources of which nobody can tell whether they changed
+    unsure: frozenset[Any] = frozenset()
     #: {name: whether a living collection needs it}, as far as known
     alive: Mapping[str, bool] = field(default_factory=dict)
 
@@ -101,6 +105,7 @@ class Envelope:
             denied=request.denied,
             lifted=Everything() if request.lift_all else request.lifted,
             rules=request.rules,
+            sources=submission.sources(),
         )
         denied = verdict.denied
 

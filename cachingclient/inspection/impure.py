@@ -7,17 +7,17 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from cachingclient.inspection import tables
-from cachingclient.inspection.outline import Attribute, Call, Constant
-from cachingclient.inspection.scope import (
+from cachingclient.inspection.objects import (
     MISSING,
     Absent,
     Instance,
-    Scope,
     full_name,
     generator_kind,
     is_a,
     is_own,
 )
+from cachingclient.inspection.outline import Attribute, Call, Constant
+from cachingclient.inspection.scope import Scope
 from cachingclient.inspection.walk import defaults, units, walk
 from cachingclient.inspection.watch import Memory
 

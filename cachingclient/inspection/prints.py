@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
+from cachingclient.inspection.objects import MISSING, Absent, Instance, full_name, is_a, is_own
 from cachingclient.inspection.outline import Call
-from cachingclient.inspection.scope import MISSING, Absent, Instance, Scope, full_name, is_a, is_own
+from cachingclient.inspection.scope import Scope
 from cachingclient.inspection.walk import units, walk
 from cachingclient.inspection.watch import Memory
 

@@ -9,8 +9,9 @@ from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+from cachingclient.inspection.objects import MISSING, Instance, held, is_a, is_own, static
 from cachingclient.inspection.outline import Attribute, Call
-from cachingclient.inspection.scope import MISSING, Instance, Scope, held, is_a, is_own, static
+from cachingclient.inspection.scope import Scope
 
 #: Calls of calls of calls ... are followed so far, and so many functions at the most
 DEPTH = 6

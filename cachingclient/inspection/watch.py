@@ -10,14 +10,8 @@ from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from cachingclient.inspection.scope import (
-    MISSING,
-    Scope,
-    cell_contents,
-    class_dict,
-    is_a,
-    module_dict,
-)
+from cachingclient.inspection.objects import MISSING, cell_contents, class_dict, is_a, module_dict
+from cachingclient.inspection.scope import Scope
 
 T = TypeVar("T")
 

@@ -68,6 +68,10 @@ class Desk:
                     self.plugin.settings["idle_time"], self.plugin.expire
                 )
 
+    def plain_clients(self) -> bool:
+        """Whether clients are connected that never asked for caching."""
+        return any(c not in self.clients for c in self.plugin.scheduler.client_comms)
+
     def info(self) -> dict[str, Any]:
         """Counters, by the names of CacheInfo."""
         ledger = self.plugin.ledger

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any
 
 from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from cachingclient.admission import ONCE, UPSTREAM, key_name, readable_again
+from cachingclient.admission import ONCE, SHARED, STALE, UPSTREAM, key_name, readable_again
 from cachingclient.ledger import Ledger
 from cachingclient.policy import CacheyPolicy
 from cachingclient.registry import PLUGINS
 from cachingclient.scheduler.cancelling import CancelGuard
 from cachingclient.scheduler.desk import NAME, Desk
+from cachingclient.scheduler.freshness import Freshness
 from cachingclient.scheduler.guard import guarded
 from cachingclient.scheduler.holding import Holder, stimulus
 from cachingclient.scheduler.limits import limit_in_bytes
@@ -99,6 +101,7 @@ class CachePlugin(SchedulerPlugin):
         self.allowed = OrderedDict()
         self.alive = OrderedDict()
         self.refused = OrderedDict()
+        self.freshness = Freshness(self.settings["source_lifetime"], time.monotonic)
         self.paid, self.outputs, self.tainted = {}, {}, set()
 
     def leave(self, unregister: bool = True) -> None:
@@ -138,10 +141,18 @@ class CachePlugin(SchedulerPlugin):
 
     @guarded
     def permit(
-        self, client: str, allowed: Collection[Any] = (), denied: Collection[Any] = ()
+        self,
+        client: str,
+        allowed: Collection[Any] = (),
+        denied: Collection[Any] = (),
+        sources: Mapping[Any, str] = {},
+        unsure: Collection[Any] = (),
+        readers: Mapping[Any, Collection[Any]] = {},
     ) -> None:
         """Hear which names of the next graph may be kept, and which not."""
         self._withdraw_now(denied)
+        self._withdraw_stale(self.freshness.submitted(sources, unsure))
+        self._withdraw_stale(self.freshness.made(readers))
         self._allow(allowed)
         self.ledger.policy.request()
         used = [k for k in allowed if k in self.ledger]
@@ -152,6 +163,7 @@ class CachePlugin(SchedulerPlugin):
     def open_submission(self, request: Request) -> Submission:
         """Take, at one moment, what is kept; it stays until the submission has arrived."""
         self.ledger.policy.request()
+        self._withdraw_stale(self.freshness.submitted(request.sources, request.unsure))
         submission = Submission(
             request,
             kept=self.ledger.kept,
@@ -159,6 +171,7 @@ class CachePlugin(SchedulerPlugin):
             paid=self.ledger.paid,
             task_overhead=self.settings["task_overhead"],
             trusted=self.allowed,
+            sources=lambda: self.freshness.sources(request.sources),
             known=self.known_task,
             is_known=self.scheduler.tasks.__contains__,
             complete=self._complete(request),
@@ -190,6 +203,12 @@ class CachePlugin(SchedulerPlugin):
             self.allowed.move_to_end(name)
         while len(self.allowed) > REMEMBERED:
             self.allowed.popitem(last=False)
+
+    def _withdraw_stale(self, names: Collection[Any]) -> None:
+        if names:
+            for name in names:
+                self.refused[name] = STALE
+            self._withdraw_now(names)
 
     def withdraw(self, names: Collection[Any], keys: Collection[Key]) -> None:
         """Let go of names from another thread, and wait until it is done."""
@@ -241,6 +260,7 @@ class CachePlugin(SchedulerPlugin):
             return
         if submission.verdict is not None:
             if submission.request.use:
+                self._withdraw_stale(self.freshness.made(submission.verdict.readers))
                 self._allow(submission.verdict.allowed)
             for name in submission.verdict.denied:
                 self.allowed.pop(name, None)
@@ -313,11 +333,21 @@ class CachePlugin(SchedulerPlugin):
         self.ledger.ran(key, seconds)
         if key in self.outputs:
             paid += REQUEST_OVERHEAD
-        if paid < self.settings["min_cost"]:
+        if self._others_could_be_misled(key):
+            self._refuse(key, SHARED)
+        elif paid < self.settings["min_cost"]:
             self._refuse(key, f"took less than min-cost ({self.settings['min_cost'] * 1000:g} ms)")
         elif ts.waiters or ts.who_wants:
             # Where nobody wants or awaits it its release is decided already.
             self._offer(ts, paid)
+
+    def _others_could_be_misled(self, key: Key) -> bool:
+        """Whether a client that does not look at sources could be answered by a key."""
+        return (
+            not self.settings["share_sources"]
+            and bool(self.freshness.of(key_name(key)))
+            and self.desk.plain_clients()
+        )
 
     def _refuse(self, key: Key, why: str) -> None:
         name = key_name(key)
@@ -381,6 +411,12 @@ class CachePlugin(SchedulerPlugin):
         """Forget what was lost, and nobody needs."""
         self.losses.worker_removed(stimulus_id or stimulus())
         self._follow_limit()
+
+    @guarded
+    def add_client(self, scheduler: Scheduler, client: str) -> None:
+        """One that does not look at sources must not be answered by what was made of them."""
+        if not self.settings["share_sources"] and not client.startswith("CachingClient"):
+            self._withdraw_now(self.freshness.names())
 
     @guarded
     def remove_client(self, scheduler: Scheduler, client: str) -> None:

@@ -31,6 +31,8 @@ class Submission:
         Seconds that one more task costs.
     trusted : container
         Names that may be depended on.
+    sources : callable
+        {name: names of the sources that it was made of}.
     known : callable
         How the scheduler would compute a key.
     is_known : callable
@@ -52,6 +54,7 @@ class Submission:
         paid: Callable[[str], float],
         task_overhead: float,
         trusted: Container[Any],
+        sources: Callable[[], Mapping[Any, Collection[Any]]],
         known: Callable[[Key], Any],
         is_known: Callable[[Key], bool],
         complete: bool,
@@ -64,6 +67,7 @@ class Submission:
         self.paid = paid
         self.task_overhead = task_overhead
         self.trusted = trusted
+        self.sources = sources
         self.known = known
         self.is_known = is_known
         self.complete = complete

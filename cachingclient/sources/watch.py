@@ -14,7 +14,7 @@ from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 
 from cachingclient.admission import key_name
-from cachingclient.internals import Expr, expr_name
+from cachingclient.internals import Expr, dataset_info, expr_name
 from cachingclient.sources import stores
 from cachingclient.sources.finding import Finder, layer_parts
 from cachingclient.sources.fingerprints import MISSING, Fingerprint, Fingerprints, settled
@@ -23,18 +23,6 @@ from cachingclient.sources.source import Source, on
 #: Names of expressions, and sources, that are remembered.
 REMEMBERED = 50_000
 _MODULO = 1 << 128
-
-# -- for internals.py --------------------------------------------------------------
-
-
-def dataset_info(expr: Expr) -> tuple[Mapping[str, Any], Any]:
-    """What a read_parquet has found of its files, and pyarrow's file system that they are on."""
-    if not hasattr(type(expr), "_dataset_info"):
-        return {}, None
-    return expr._dataset_info, getattr(expr, "fs", None)
-
-
-# ----------------------------------------------------------------------------------
 
 
 class Check(NamedTuple):
@@ -48,6 +36,8 @@ class Check(NamedTuple):
     changed: frozenset[Source]
     #: paths where nothing is, for this client
     missing: frozenset[Source]
+    #: sources changed so lately that another change would not show
+    young: frozenset[Source] = frozenset()
 
 
 class Sources:
@@ -179,6 +169,7 @@ class Sources:
         unknown: set[Source] = set()
         changed: set[Source] = set()
         missing: set[Source] = set()
+        young: set[Source] = set()
         for source in frozenset().union(*found.values()):
             last = self._marks.get(source)
             fingerprint, mark = self._mark(source, last)
@@ -187,6 +178,8 @@ class Sources:
                 unknown.add(source)
             elif fingerprint == MISSING:
                 missing.add(source)
+            elif self._marks[source][0] is None:
+                young.add(source)
             if last is not None and last[1] != mark:
                 changed.add(source)
         digests = {
@@ -198,6 +191,7 @@ class Sources:
             {n: tuple(sorted(u, key=str)) for n, s in found.items() if (u := s & unknown)},
             frozenset(changed),
             frozenset(missing),
+            frozenset(young),
         )
 
     def _mark(

@@ -61,6 +61,17 @@ OUT_AT = {
 }
 
 
+def is_trusted(module: Any) -> bool:
+    """Whether functions of a module are known by their names.
+
+    Examples
+    --------
+    >>> is_trusted("numpy.linalg"), is_trusted("__main__")
+    (True, False)
+    """
+    return isinstance(module, str) and module.partition(".")[0] in TRUSTED
+
+
 def asks_for_it(names: Iterable[Any], keywords: frozenset[str] = KEYWORDS) -> bool:
     """Whether names of arguments tell that a call changes what it is given.
 
@@ -69,9 +80,7 @@ def asks_for_it(names: Iterable[Any], keywords: frozenset[str] = KEYWORDS) -> bo
     >>> asks_for_it(["axis", "out"]), asks_for_it(["axis"]), asks_for_it(["overwrite_x"])
     (True, False, True)
     """
-    return any(
-        n in keywords or n.startswith("overwrite") for n in names if isinstance(n, str)
-    )
+    return any(n in keywords or n.startswith("overwrite") for n in names if isinstance(n, str))
 
 
 def _public(owners: Iterable[Any]) -> set[str]:

@@ -1,0 +1,116 @@
+"""Which kept results were made of which sources, and which sources have changed since."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+#: Sources that are remembered; what was made of others is let go.
+REMEMBERED = 50_000
+
+
+class Freshness:
+    """What was made of which sources.
+
+    Parameters
+    ----------
+    lifetime : float
+        Seconds after which a source that cannot be looked at counts as changed.
+    clock : callable
+        Seconds.
+
+    Examples
+    --------
+    >>> fresh = Freshness(lifetime=60, clock=lambda: 0.0)
+    >>> fresh.submitted({"load": "before"})
+    set()
+    >>> fresh.made({"load": {"load", "sum"}})
+    set()
+    >>> sorted(fresh.submitted({"load": "after"}))
+    ['load', 'sum']
+    """
+
+    #: {name of a source: (digest of its state, when that was first seen)}
+    _states: OrderedDict[Any, tuple[str, float]]
+    #: {name of a source: names that were made of it}
+    _readers: dict[Any, set[Any]]
+    #: {name: names of the sources that it was made of}
+    _made_of: dict[Any, set[Any]]
+
+    def __init__(self, lifetime: float, clock: Callable[[], float]) -> None:
+        self.lifetime = lifetime
+        self._clock = clock
+        self._states = OrderedDict()
+        self._readers, self._made_of = {}, {}
+
+    def submitted(self, digests: Mapping[Any, str], unsure: Collection[Any] = ()) -> set[Any]:
+        """Take in the state of the sources of a submission.
+
+        Parameters
+        ----------
+        digests : mapping
+            {name: digest of the sources that it itself reads}
+        unsure : collection
+            Those of them that a digest tells nothing of.
+
+        Returns
+        -------
+        set
+            Names of what was made of sources as they were before.
+        """
+        stale: set[Any] = set()
+        now = self._clock()
+        for name, digest in digests.items():
+            before, since = self._states.get(name, (digest, now))
+            if before != digest or (name in unsure and now - since >= self.lifetime):
+                stale |= self._forget(name)
+                since = now
+            self._states[name] = digest, since
+            self._states.move_to_end(name)
+        return stale
+
+    def made(self, readers: Mapping[Any, Iterable[Any]]) -> set[Any]:
+        """Note what is made of sources.
+
+        Parameters
+        ----------
+        readers : mapping
+            {name of a source: names that are made of it}
+
+        Returns
+        -------
+        set
+            Names whose sources are too many to be remembered.
+        """
+        for source, names in readers.items():
+            self._readers.setdefault(source, set()).update(names)
+            for name in names:
+                self._made_of.setdefault(name, set()).add(source)
+        stale: set[Any] = set()
+        while len(self._states) > REMEMBERED:
+            source, _ = self._states.popitem(last=False)
+            stale |= self._forget(source)
+        return stale
+
+    def sources(self, names: Mapping[Any, Any]) -> dict[Any, Collection[Any]]:
+        """Names and the sources that they were made of: those given, and all known."""
+        return {**self._made_of, **{n: {n, *self._made_of.get(n, ())} for n in names}}
+
+    def of(self, name: Any) -> Collection[Any]:
+        """Sources that a name was made of."""
+        return self._made_of.get(name, ())
+
+    def names(self) -> set[Any]:
+        """All names that were made of some source."""
+        return set(self._made_of)
+
+    def _forget(self, source: Any) -> set[Any]:
+        readers = self._readers.pop(source, set())
+        for name in readers:
+            of_name = self._made_of.get(name)
+            if of_name is not None:
+                of_name.discard(source)
+                if not of_name:
+                    del self._made_of[name]
+        return readers
