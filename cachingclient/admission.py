@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from dask.typing import Key
+if TYPE_CHECKING:
+    from dask.typing import Key
 
 NO_TOKEN = "its key has no token"
 WRITES = "writes something"
@@ -110,7 +111,10 @@ EFFECTS = (
     # DataFrame.to_parquet drops the index of its partitions in place; others may too
     _effect(rf"{_START}to[-_]?(?:{_FORMATS})(?:data|barrier|[-_.]|$)", mutates=True),
     _effect(rf"{_START}to_(?!(?:{_CONVERSIONS})(?:[-_.]|$))[a-z]", mutates=True),
-    _effect(rf"{_START}(?:write|save|store|dump|upload|export|publish|send|upsert|rmtree|mkdir|makedirs|unlink)", mutates=True),
+    _effect(
+        rf"{_START}(?:write|save|store|dump|upload|export|publish|send|upsert|rmtree|mkdir|makedirs|unlink)",
+        mutates=True,
+    ),
 )
 
 #: Types of values that cannot be read twice, or that stand for something outside.
@@ -199,8 +203,13 @@ class Rules:
                 elif any(fnmatch(text, pattern) for pattern in self.effects):
                     yield CONFIGURED, text
 
-    def reason(self, name: Any, functions: Iterable[str]) -> str | None:
-        """Why a name may not be kept, as far as names tell.
+    def reason(
+        self,
+        name: Any,
+        functions: Iterable[str],
+        impurity: Callable[[], str | None] = lambda: None,
+    ) -> str | None:
+        """Why a name may not be kept, as far as it and its functions tell.
 
         Parameters
         ----------
@@ -208,6 +217,8 @@ class Rules:
             Name of a layer.
         functions : iterable of str
             Names of the functions behind it.
+        impurity : callable
+            What their code shows.
         """
         if self.denies(name):
             return NEVER
@@ -217,7 +228,7 @@ class Rules:
             return f"{WRITES} ({plain_name(text)})"
         if not has_token(name):
             return NOT_PURE if has_uuid(name) else NO_TOKEN
-        return None
+        return None if self.impure else impurity()
 
 
 def plain_name(name: str) -> str:

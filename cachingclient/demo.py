@@ -218,9 +218,7 @@ def run_step(client: distributed.Client, do: Callable, state: SimpleNamespace) -
     tasks, left_out, start = client.run_on_scheduler(ran), skipped(client), time.perf_counter()
     answer = do(state)
     seconds = time.perf_counter() - start
-    return Done(
-        answer, seconds, client.run_on_scheduler(ran) - tasks, skipped(client) - left_out
-    )
+    return Done(answer, seconds, client.run_on_scheduler(ran) - tasks, skipped(client) - left_out)
 
 
 def session(client: distributed.Client, paths: list[str], gib: float) -> Iterator[Done]:

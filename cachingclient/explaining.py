@@ -104,5 +104,3 @@ def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any]) -> 
     if why := known.get("why"):
         return Row(name, NOT, keys, kept, why)
     return Row(name, WOULD, keys, kept)
-
-

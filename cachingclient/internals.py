@@ -27,10 +27,11 @@ from dask._task_spec import Task as Task
 from dask._task_spec import TaskRef as TaskRef
 from dask._task_spec import convert_legacy_graph as convert_legacy_graph
 from dask._task_spec import cull as cull
-from dask.typing import Key
 from dask.base import collections_to_expr
+from dask.typing import Key
 from distributed import Client, Future, Scheduler
 from distributed.client import FutureState
+from distributed.client import _MapExpr as MapExpr  # what client.map sends, as no other does
 from distributed.scheduler import ClientState, TaskState
 
 # -- expressions ----------------------------------------------------------------

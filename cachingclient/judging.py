@@ -16,7 +16,7 @@ from cachingclient.admission import (
     Rules,
     key_name,
 )
-from cachingclient.tasks import function_name, is_barrier, is_p2p, parts_of, task_functions
+from cachingclient.tasks import Looks, function_name, is_barrier, is_p2p, parts_of, task_functions
 
 
 class Verdict(NamedTuple):
@@ -101,6 +101,7 @@ class _Findings:
         #: {name: names of the fused tasks that it is a part of}
         self._whole: dict[Any, set[Any]] = {}
         self._mutators: set[Any] = set()
+        self._looks = Looks()
         # Parts of fused tasks are looked at once a name; None where there is nothing to say.
         self._parts: dict[Any, str | None] = {}
 
@@ -151,11 +152,14 @@ class _Findings:
         return seen
 
     def _reason(self, part: Any, task: Any) -> str | None:
-        functions = [function_name(f) for f in task_functions(task)]
-        effect = self.rules.effect(part, functions)
+        functions = list(task_functions(task))
+        names = [function_name(f) for f in functions]
+        effect = self.rules.effect(part, names)
         if effect is not None and effect.mutates:
             self._mutators.add(part)
-        return None if part in self.lifted else self.rules.reason(part, functions)
+        if part in self.lifted:
+            return None
+        return self.rules.reason(part, names, lambda: self._looks.impurity(functions))
 
     def _mutates(self, name: Any, task: Any) -> bool:
         return any(part in self._mutators for part, _ in parts_of(name, task))

@@ -10,7 +10,10 @@ from itertools import islice
 from typing import Any
 
 from cachingclient.admission import key_name
+from cachingclient.inspection import impurity
 
+#: Modules in those that are not.
+NOT_CHEAP = ("numpy.linalg", "numpy.random", "numpy.fft")
 #: Modules whose functions are cheap: what they do to a block costs less than a task.
 CHEAP = ("dask", "numpy", "operator", "builtins", "toolz", "tlz", "_operator", "functools")
 
@@ -92,7 +95,33 @@ def is_cheap(function: Any) -> bool:
         return True
     # ufuncs and methods of builtin types have no module of their own
     module = getattr(function, "__module__", None) or type(function).__module__
-    return module.partition(".")[0] in CHEAP and not module.startswith("numpy.linalg")
+    return module.partition(".")[0] in CHEAP and not module.startswith(NOT_CHEAP)
+
+
+class Looks:
+    """Looks at the code of functions, at each once.
+
+    Examples
+    --------
+    >>> import time
+    >>> Looks().impurity([time.time])
+    'time reads the clock (time.time)'
+    """
+
+    def __init__(self) -> None:
+        #: {id: (function, what its code shows)}: an id is only good while the function lives
+        self._seen: dict[int, tuple[Any, str | None]] = {}
+
+    def impurity(self, functions: Iterable[Any]) -> str | None:
+        """Why results of functions may differ although their arguments are equal."""
+        for function in functions:
+            found = self._seen.get(id(function))
+            if found is None:
+                why = None if is_cheap(function) else impurity(function)
+                found = self._seen[id(function)] = function, why
+            if found[1] is not None:
+                return found[1]
+        return None
 
 
 def is_barrier(task: Any) -> bool:

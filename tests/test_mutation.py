@@ -372,7 +372,7 @@ def tenfold(df):
 
 
 def overwrite(df):
-    df.drop_duplicates(inplace=True)
+    df.insert(0, "c", 1)
     df.loc[:, "a"] = -1
     return df[["a"]].copy()
 

@@ -64,8 +64,7 @@ def choose(
     wanted = {
         n
         for n, f in facts.layers.items()
-        if n not in facts.denied
-        and f.nkeys
+        if n not in facts.denied and f.nkeys
         # A single key that was asked for is fused into the task that puts the result together.
         and (hlg.dependents.get(n) or f.nkeys == 1)
         and (f.wish is True or (n in alive and _unknown_work(n, hlg, facts.layers, alive)))

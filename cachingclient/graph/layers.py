@@ -20,7 +20,7 @@ from cachingclient.admission import (
 )
 from cachingclient.internals import Alias, TaskRef, blockwise_parts
 from cachingclient.judging import spread
-from cachingclient.tasks import function_name, is_cheap, task_functions
+from cachingclient.tasks import Looks, function_name, is_cheap, task_functions
 
 #: Functions that dask.array pushes slices into.
 GETTERS = frozenset({"getter", "getter_nofancy", "getter_inline", "getitem"})
@@ -36,16 +36,21 @@ class LayerFacts:
     nkeys: int | None = None
     #: names of the functions that it calls
     functions: frozenset[str] = frozenset()
+    #: those of them whose code can be looked at
+    users: tuple[Any, ...] = ()
     #: the user's word on it: ``annotate(cache=...)``
     wish: bool | None = None
     #: names that its tasks depend on, as far as its tasks tell
     inputs: frozenset[Any] = frozenset()
-    #: whether it calls functions of unknown cost
-    unknown: bool = False
     #: whether it only hands on keys of other layers
     alias: bool = False
     #: whether it reads a part of a larger thing, so that slices are pushed into it
     getter: bool = False
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it calls functions of unknown cost."""
+        return bool(self.users)
 
 
 @dataclass
@@ -56,7 +61,6 @@ class _Scan:
     inputs: set[Any] = field(default_factory=set)
     #: {id: (function, its name)}: an id is only good while the function lives
     functions: dict[int, tuple[Any, str]] = field(default_factory=dict)
-    unknown: bool = False
     alias: bool = True
 
     def task(self, name: Any, task: Any) -> None:
@@ -77,7 +81,6 @@ class _Scan:
         for function in task_functions(task):
             if id(function) not in self.functions:
                 self.functions[id(function)] = function, function_name(function)
-                self.unknown |= not is_cheap(function)
 
     def facts(self, layer: Layer, nkeys: int | None) -> LayerFacts:
         functions = frozenset(name for _, name in self.functions.values())
@@ -85,9 +88,9 @@ class _Scan:
             names=frozenset(self.names),
             nkeys=nkeys,
             functions=functions,
+            users=tuple(f for f, _ in self.functions.values() if not is_cheap(f)),
             wish=(layer.annotations or {}).get("cache"),
             inputs=frozenset(self.inputs),
-            unknown=self.unknown,
             alias=self.alias,
             getter=not GETTERS.isdisjoint(functions),
         )
@@ -159,9 +162,7 @@ class GraphFacts:
     lifted: set[Any]
 
 
-def graph_facts(
-    hlg: HighLevelGraph, trusted: Container[Any], rules: Rules = Rules()
-) -> GraphFacts:
+def graph_facts(hlg: HighLevelGraph, trusted: Container[Any], rules: Rules = Rules()) -> GraphFacts:
     """Judge a HighLevelGraph by its layers.
 
     Parameters
@@ -176,8 +177,9 @@ def graph_facts(
     inside = {n for f in layers.values() for n in f.names}
     lifted = {n for name, f in layers.items() if f.wish is True for n in (name, *f.names)}
     denied: dict[Any, str] = {}
+    looks = Looks()
     for name, facts in layers.items():
-        if name not in lifted and (reason := _reason(facts, inside, trusted, rules)):
+        if name not in lifted and (reason := _reason(facts, inside, trusted, rules, looks)):
             denied[name] = reason
     if denied:
         spread(denied, hlg.dependents.get, lifted)
@@ -189,12 +191,16 @@ def graph_facts(
 
 
 def _reason(
-    facts: LayerFacts, inside: Container[Any], trusted: Container[Any], rules: Rules
+    facts: LayerFacts,
+    inside: Container[Any],
+    trusted: Container[Any],
+    rules: Rules,
+    looks: Looks,
 ) -> str | None:
     if facts.wish is False:
         return NOT_KEPT
     for name in facts.names:
-        if reason := rules.reason(name, facts.functions):
+        if reason := rules.reason(name, facts.functions, lambda: looks.impurity(facts.users)):
             return reason
     if any(n not in inside and n not in trusted for n in facts.inputs):
         return UNKNOWN_INPUT

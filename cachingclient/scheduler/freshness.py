@@ -8,6 +8,8 @@ from typing import Any
 
 #: Sources that are remembered; what was made of others is let go.
 REMEMBERED = 50_000
+#: What the code of a layer's functions is called, as a source of the layer.
+CODE = "code:"
 
 
 class Freshness:
@@ -95,15 +97,19 @@ class Freshness:
 
     def sources(self, names: Mapping[Any, Any]) -> dict[Any, Collection[Any]]:
         """Names and the sources that they were made of: those given, and all known."""
-        return {**self._made_of, **{n: {n, *self._made_of.get(n, ())} for n in names}}
+        found: dict[Any, Collection[Any]] = {n: set(s) for n, s in self._made_of.items()}
+        for source in names:
+            name = source.removeprefix(CODE) if isinstance(source, str) else source
+            found[name] = {source, *found.get(name, ())}
+        return found
 
-    def of(self, name: Any) -> Collection[Any]:
-        """Sources that a name was made of."""
-        return self._made_of.get(name, ())
+    def reads(self, name: Any) -> bool:
+        """Whether a name was made of files, and not of code alone."""
+        return not all(str(s).startswith(CODE) for s in self._made_of.get(name, ()))
 
-    def names(self) -> set[Any]:
-        """All names that were made of some source."""
-        return set(self._made_of)
+    def readers(self) -> set[Any]:
+        """All names that were made of files."""
+        return {name for name in self._made_of if self.reads(name)}
 
     def _forget(self, source: Any) -> set[Any]:
         readers = self._readers.pop(source, set())

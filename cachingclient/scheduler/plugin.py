@@ -345,7 +345,7 @@ class CachePlugin(SchedulerPlugin):
         """Whether a client that does not look at sources could be answered by a key."""
         return (
             not self.settings["share_sources"]
-            and bool(self.freshness.of(key_name(key)))
+            and self.freshness.reads(key_name(key))
             and self.desk.plain_clients()
         )
 
@@ -416,7 +416,7 @@ class CachePlugin(SchedulerPlugin):
     def add_client(self, scheduler: Scheduler, client: str) -> None:
         """One that does not look at sources must not be answered by what was made of them."""
         if not self.settings["share_sources"] and not client.startswith("CachingClient"):
-            self._withdraw_now(self.freshness.names())
+            self._withdraw_now(self.freshness.readers())
 
     @guarded
     def remove_client(self, scheduler: Scheduler, client: str) -> None:

@@ -11,8 +11,8 @@ from dask.typing import Key
 from cachingclient.admission import key_name
 
 if TYPE_CHECKING:
-    from cachingclient.judging import Verdict
     from cachingclient.graph.envelope import Request
+    from cachingclient.judging import Verdict
 
 
 class Submission:

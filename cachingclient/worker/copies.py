@@ -1,9 +1,9 @@
 """Copies of what tasks and users may change in place.
 
-Copied are numpy arrays, frames, series and indexes of pandas, xarray's objects, the
-containers of Python, and all of these inside of containers and object arrays. Everything else is handed over as
-it is: instances of other classes, subclasses of containers, read-only arrays (whoever
-writes to them fails, as with a plain client) and arrays on files.
+Copied are numpy arrays, frames, series and indexes of pandas, objects of xarray, the
+containers of Python, and all of these inside of containers and object arrays. Everything
+else is handed over as it is: instances of other classes, subclasses of containers,
+read-only arrays (whoever writes to them fails, as with a plain client), arrays on files.
 """
 
 from __future__ import annotations

@@ -33,9 +33,9 @@ METHODS = frozenset(
     " subtract symmetric_difference_update update"
     # arrays
     " byteswap fill harden_mask itemset partition put resize set_fill_value setfield setflags"
-    " shrink_mask shuffle soften_mask unshare_mask argpartition_inplace"
+    " shrink_mask shuffle soften_mask unshare_mask"
     # frames
-    " isetitem set_flags set_axis_inplace".split()
+    " isetitem".split()
 )
 
 #: Arguments that ask for it.

@@ -5,14 +5,14 @@ next one reads. Three ways were measured (``benchmarks/mutation.py``): milliseco
 task takes on an array of 128 MiB and on a list of 20,000 dicts, with a function that only
 reads, one that hides what it does, and one that writes in place.
 
-===================  ======  ======  ======  ==========  ===========  ==================
-way                  reads   hides   writes  reads dicts writes dicts a part runs twice
-===================  ======  ======  ======  ==========  ===========  ==================
-no protection          11.7    12.0     4.8         0.5          0.6
-copies for all         24.0    24.4    16.2        14.4         15.0  never
-read-only views        11.6    11.7    16.0        14.3         15.8  at the first write
-a look, then copies    11.9    24.5    16.1         0.5         15.2  never
-===================  ======  ======  ======  ==========  ===========  ==================
+==================  =====  =====  ======  ===========  ============  ==================
+way                 reads  hides  writes  reads dicts  writes dicts  a part runs twice
+==================  =====  =====  ======  ===========  ============  ==================
+no protection        11.7   12.0     4.8          0.5           0.6
+copies for all       24.0   24.4    16.2         14.4          15.0  never
+read-only views      11.6   11.7    16.0         14.3          15.8  at the first write
+a look, copies       11.9   24.5    16.1          0.5          15.2  never
+==================  =====  =====  ======  ===========  ============  ==================
 
 A frame of 20 columns and 100,000 rows costs 0.03 ms in each of them, by copy-on-write. The
 look takes 3 microseconds for a user's function and 10 to 20 for a fused task of dask's own.
@@ -33,12 +33,11 @@ from typing import TYPE_CHECKING, Any
 
 import distributed.worker
 from distributed import WorkerPlugin
-from distributed.protocol import to_serialize
-from distributed.utils import offload
 
 from cachingclient.worker.bytecode import BENEATH, CHANGES, CLEAR
 from cachingclient.worker.copies import Copier
 from cachingclient.worker.look import task_verdict
+from cachingclient.worker.results import CopyingComm
 
 if TYPE_CHECKING:
     from distributed import Worker
@@ -243,24 +242,3 @@ class Guarded:
 
     def __repr__(self) -> str:
         return repr(self.task)
-
-
-class CopyingComm:
-    """A comm that writes copies of data."""
-
-    def __init__(self, comm: Comm, hooks: Hooks, large: bool) -> None:
-        self.comm, self.hooks, self.large = comm, hooks, large
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.comm, name)
-
-    async def write(self, msg: Any, **kwargs: Any) -> Any:
-        """Write a message, as `Worker.get_data` makes it."""
-        if isinstance(msg, dict) and "data" in msg:
-            values = {key: packed.data for key, packed in msg["data"].items()}
-            if self.large:
-                values = await offload(self.hooks.copies, values, False)
-            else:
-                values = self.hooks.copies(values, False)
-            msg = {**msg, "data": {key: to_serialize(v) for key, v in values.items()}}
-        return await self.comm.write(msg, **kwargs)
