@@ -28,6 +28,7 @@ NOT_PURE = "not pure: pass pure=True"
 ONCE = "cannot be read twice, or does nothing but have an effect"
 STALE = "reads something that has changed, or may have"
 SHARED = "reads files, and a client is connected that would not notice when they change"
+UNGUARDED = "a worker lacks the package cachingclient, so that tasks could change what is kept"
 P2P = "internal to a P2P shuffle"
 WRITTEN = "handed to a writer that may change it in place"
 

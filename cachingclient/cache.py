@@ -44,6 +44,8 @@ class Cache:
             if self._session.scheduler_id is None:
                 return default
             answer = await self._session.call(method, **kwargs)
+            if answer is None and read is not None:
+                return default  # a scheduler that has not got the cache back yet
             return answer if read is None else read(answer)
 
         return self._session.client.sync(ask)
@@ -102,15 +104,11 @@ class Cache:
         limit : int, float or str
             As `cache_limit`.
         """
-        return self._ask("resize", None, _nothing, limit=parse_limit(limit, "limit"))
+        return self._ask("resize", None, lambda answer: None, limit=parse_limit(limit, "limit"))
 
     def disabled(self) -> AbstractContextManager[None]:
         """Neither read from nor add to the cache, inside ``with``: for this client and context."""
         return self._session.disabled()
-
-
-def _nothing(answer: Any) -> None:
-    return None
 
 
 def names_of(collection: Any) -> set[Any]:

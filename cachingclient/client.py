@@ -51,6 +51,7 @@ class CachingClient(distributed.Client):
         return Cache(self._session)
 
     async def _ensure_connected(self, *args: Any, **kwargs: Any) -> None:
+        self._session.disconnected()
         await super()._ensure_connected(*args, **kwargs)
         await self._session.connect()
 

@@ -87,6 +87,7 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
             return session.send_graph(plain, *args, **kwargs)
 
         async def connect(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+            session.disconnected()
             await plain(*args, **kwargs)
             await session.connect()
 

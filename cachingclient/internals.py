@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import distributed.worker as distributed_worker
+
 # Kinds of expressions that reach a client: each is rewritten in a way of its own.
 from dask._expr import Expr as Expr
 from dask._expr import FinalizeCompute
@@ -29,10 +31,11 @@ from dask._task_spec import convert_legacy_graph as convert_legacy_graph
 from dask._task_spec import cull as cull
 from dask.base import collections_to_expr
 from dask.typing import Key
-from distributed import Client, Future, Scheduler
+from distributed import Client, Future, Scheduler, Worker
 from distributed.client import FutureState
 from distributed.client import _MapExpr as MapExpr  # what client.map sends, as no other does
 from distributed.scheduler import ClientState, TaskState
+from distributed.worker_state_machine import TaskState as WorkerTask
 
 # -- expressions ----------------------------------------------------------------
 
@@ -123,6 +126,36 @@ def unwant(client: ClientState, ts: TaskState) -> None:
 def only_wanted_by(client: ClientState, ts: TaskState) -> bool:
     """Whether nobody else has any use for a key."""
     return not ts.waiters and ts.who_wants == {client}
+
+
+# -- workers --------------------------------------------------------------------
+
+#: Runs one task; the worker looks it up on itself each time (2025.4 and 2026.8).
+EXECUTE_METHOD = "execute"
+
+
+def worker_task(worker: Worker, key: Any) -> WorkerTask | None:
+    """State of a task on its worker: tells what it is computed from, and how."""
+    return worker.state.tasks.get(key)
+
+
+def in_threads(worker: Worker, ts: WorkerTask) -> bool:
+    """Whether a task shares memory with its worker: told as `Worker.execute` tells it."""
+    executor = worker.executors.get((ts.annotations or {}).get("executor", "default"))
+    return "ThreadPoolExecutor" in str(type(executor)) or getattr(ts.run_spec, "is_coro", False)
+
+
+def swap(ts: WorkerTask, old: Any, new: Any) -> None:
+    """Put another task into the place of one, if that is still there."""
+    if ts.run_spec is old:
+        ts.run_spec = new
+
+
+def hidden(method: Any) -> Any:
+    """Leave a method out of users' tracebacks and profiles: they are cut by file names."""
+    filename = distributed_worker.__file__
+    method.__code__ = method.__code__.replace(co_filename=filename)
+    return method
 
 
 # -- layers ---------------------------------------------------------------------

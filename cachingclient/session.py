@@ -115,6 +115,12 @@ class Session:
                 "Use client.cache.resize(...) to change it."
             )
 
+    def disconnected(self) -> None:
+        """There is no scheduler that could be counted on."""
+        comm = self.client.scheduler_comm
+        if comm is None or comm.closed():
+            self.scheduler_id = None
+
     async def _join(self) -> dict[str, Any] | None:
         plugin = CachePlugin(self.settings)
         await self.client.scheduler.register_scheduler_plugin(

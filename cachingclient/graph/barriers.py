@@ -186,7 +186,7 @@ class BarrierOptimizer:
         tasks = cull(as_graph(optimized), true)
         tasks = collapse_aliases(tasks, {*true, *protected})
         if "bag" in getattr(self.inner, "__module__", ""):
-            _reify(tasks, protected)
+            _reify(tasks, set(protected).difference(true))
         return tasks
 
     def _protected(self, graph: HighLevelGraph) -> Iterable[Key]:

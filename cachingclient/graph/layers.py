@@ -9,7 +9,6 @@ from typing import Any
 
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
-from dask.typing import Key
 
 from cachingclient.admission import (
     NOT_KEPT,

@@ -10,7 +10,7 @@ It cannot see what arguments do when they are called, what is computed (``getatt
 containers hold, and what installed packages do under names that say nothing of it.
 """
 
-from cachingclient.inspection.impure import impurity
+from cachingclient.inspection.impure import impurity, logs
 from cachingclient.inspection.prints import fingerprint
 
-__all__ = ["fingerprint", "impurity"]
+__all__ = ["logs", "fingerprint", "impurity"]

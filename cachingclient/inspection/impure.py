@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import Any
@@ -78,7 +79,7 @@ def _find(function: FunctionType, cls: type | None) -> tuple[str | None, list[Sc
     scopes = []
     for visit in walk(function, cls):
         scopes.append(visit.scope)
-        if found := _in_scope(visit.scope):
+        for found in _judged(function, visit.scope):
             return _sentence(visit.names, *found), scopes
     return None, scopes
 
@@ -86,17 +87,63 @@ def _find(function: FunctionType, cls: type | None) -> tuple[str | None, list[Sc
 _impurity = Memory(_find)
 
 
-def _in_scope(scope: Scope) -> tuple[str, str] | None:
+def _judged(function: FunctionType, scope: Scope) -> list[tuple[str, str]]:
+    """What is found in one of the functions that a function comes to; logs don't count."""
+    found = list(_in_scope(scope))
+    if _is_log(function, scope, found):
+        return [(reason, detail) for reason, detail in found if reason != tables.FILES]
+    return found
+
+
+def _is_log(function: FunctionType, scope: Scope, found: list[tuple[str, str]]) -> bool:
+    """Whether a helper of another module does no more to files than to add to one."""
+    details = [detail for reason, detail in found if reason == tables.FILES]
+    return (
+        scope.function.__module__ != function.__module__
+        and any(detail.endswith(_APPENDING) for detail in details)
+        and all(detail.endswith(_APPENDING) or detail in _ADDING for detail in details)
+    )
+
+
+_APPENDING = ("'a')", "'at')", "'ab')")
+_ADDING = (".write", ".writelines")
+
+
+def logs(function: Any) -> bool:
+    """Whether a function calls a helper of another module that adds to a file.
+
+    That file is its log, and no source of what it returns.
+
+    Examples
+    --------
+    >>> logs(lambda x: x + 1)
+    False
+    """
+    try:
+        return any(_logs(*unit) for unit in units(function) if is_own(unit.function))
+    except Exception:
+        # As above.
+        return False
+
+
+def _find_logs(function: FunctionType, cls: type | None) -> tuple[bool, list[Scope]]:
+    scopes = [visit.scope for visit in walk(function, cls)]
+    return any(_is_log(function, s, list(_in_scope(s))) for s in scopes), scopes
+
+
+_logs = Memory(_find_logs)
+
+
+def _in_scope(scope: Scope) -> Iterator[tuple[str, str]]:
     for node in scope.outline.uses:
         found = _call(scope, node) if type(node) is Call else _mention(scope, node)
         if found:
-            return found
+            yield found
     for default in defaults(scope.function):
         if reason := tables.reason_of(name := full_name(default) or ""):
-            return reason, tables.short(name, reason)
+            yield reason, tables.short(name, reason)
     if scope.outline.assigned:
-        return tables.GLOBAL, scope.outline.assigned[0]
-    return None
+        yield tables.GLOBAL, scope.outline.assigned[0]
 
 
 def _mention(scope: Scope, node: Any) -> tuple[str, str] | None:

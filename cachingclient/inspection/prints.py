@@ -8,7 +8,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from cachingclient.inspection.objects import MISSING, Absent, Instance, full_name, is_a, is_own
-from cachingclient.inspection.outline import Call
+from cachingclient.inspection.outline import Call, Name
 from cachingclient.inspection.scope import Scope
 from cachingclient.inspection.walk import units, walk
 from cachingclient.inspection.watch import Memory
@@ -90,7 +90,9 @@ def _texts(scope: Scope) -> Iterator[str]:
     for default in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()):
         yield text_of(default) or type(default).__name__
     for node in scope.outline.uses:
-        if type(node) is not Call:
+        if type(node) is Name and scope.is_state(node.name, scope.resolve(node)):
+            yield f"{node.name} is filled"
+        elif type(node) is not Call:
             yield f"{node.name}={_meaning(scope.resolve(node))}"
 
 

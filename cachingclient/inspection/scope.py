@@ -49,6 +49,14 @@ class _Outlines(dict):
 _outlines = _Outlines()
 
 
+#: Containers that can change, and methods by which they do.
+CONTAINERS = (list, dict, set)
+FILLERS = frozenset(
+    "add append clear difference_update discard extend insert pop popitem remove reverse"
+    " setdefault sort update".split()
+)
+
+
 class Scope:
     """Resolves what the names in one function stand for."""
 
@@ -60,6 +68,11 @@ class Scope:
         self.cls = cls
         self.outline = _outlines[function.__code__]
         self.globals = function.__globals__
+        self._filled = {
+            use.base.name
+            for use in self.outline.uses
+            if type(use) is Attribute and type(use.base) is Name and use.name in FILLERS
+        }
         self._found: dict[int, Any] = {}
         self._names: dict[int, tuple[str, ...]] = {}
         #: [(function, module or class, name or number of a cell, what was found)]
@@ -85,14 +98,20 @@ class Scope:
 
     def _global(self, name: str) -> Any:
         found = self.globals.get(name, MISSING)
-        self.loaded.append((self.function, name, found))
+        if not self.is_state(name, found):
+            self.loaded.append((self.function, name, found))
         return vars(builtins).get(name, MISSING) if found is MISSING else found
 
     def _cell(self, name: str) -> Any:
         index = self.function.__code__.co_freevars.index(name)
         found = cell_contents(self.function, index)
-        self.loaded.append((self.function, index, found))
+        if not self.is_state(name, found):
+            self.loaded.append((self.function, index, found))
         return found
+
+    def is_state(self, name: str, value: Any) -> bool:
+        """Whether the function itself fills a container: a log or a count is no setting of it."""
+        return type(value) in CONTAINERS and name in self._filled
 
     def _self(self, name: str) -> Any:
         return MISSING if self.cls is None else Instance(self.cls)

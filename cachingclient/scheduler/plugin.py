@@ -14,18 +14,28 @@ from typing import TYPE_CHECKING, Any
 from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
 
-from cachingclient.admission import ONCE, SHARED, STALE, UPSTREAM, key_name, readable_again
+from cachingclient.admission import (
+    ONCE,
+    SHARED,
+    STALE,
+    UNGUARDED,
+    UPSTREAM,
+    key_name,
+    readable_again,
+)
 from cachingclient.ledger import Ledger
 from cachingclient.policy import CacheyPolicy
 from cachingclient.registry import PLUGINS
 from cachingclient.scheduler.cancelling import CancelGuard
 from cachingclient.scheduler.desk import NAME, Desk
+from cachingclient.scheduler.environment import Environment
 from cachingclient.scheduler.freshness import Freshness
 from cachingclient.scheduler.guard import guarded
 from cachingclient.scheduler.holding import Holder, stimulus
 from cachingclient.scheduler.limits import limit_in_bytes
 from cachingclient.scheduler.loss import Losses
 from cachingclient.scheduler.submissions import Submission, Submissions
+from cachingclient.scheduler.workers import Guards
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -94,8 +104,11 @@ class CachePlugin(SchedulerPlugin):
         self.losses = Losses(self.holder, self.ledger.forget, self.ledger.__contains__)
         self.cancelling = CancelGuard(self.holder, self.ledger.__contains__, self._forgotten)
         self._forget_all()
+        self.environment = Environment(scheduler, self.expire)
+        self.guards = Guards(scheduler)
         self.desk = Desk(self)
         PLUGINS[scheduler.id] = self
+        await self.guards.add(list(scheduler.workers))
 
     def _forget_all(self) -> None:
         self.allowed = OrderedDict()
@@ -110,6 +123,8 @@ class CachePlugin(SchedulerPlugin):
         self.clear()
         self.holder.close()
         self.cancelling.remove()
+        self.environment.remove()
+        self.guards.remove_soon()
         self.desk.close()
         if PLUGINS.get(self.scheduler.id) is self:
             del PLUGINS[self.scheduler.id]
@@ -335,6 +350,8 @@ class CachePlugin(SchedulerPlugin):
             paid += REQUEST_OVERHEAD
         if self._others_could_be_misled(key):
             self._refuse(key, SHARED)
+        elif not self.guards.complete():
+            self._refuse(key, UNGUARDED)
         elif paid < self.settings["min_cost"]:
             self._refuse(key, f"took less than min-cost ({self.settings['min_cost'] * 1000:g} ms)")
         elif ts.waiters or ts.who_wants:
@@ -401,7 +418,8 @@ class CachePlugin(SchedulerPlugin):
 
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
-        """The limit follows the workers."""
+        """The limit follows the workers, and each gets a guard."""
+        self.guards.add_soon(worker)
         self._follow_limit()
 
     @guarded
@@ -409,6 +427,7 @@ class CachePlugin(SchedulerPlugin):
         self, scheduler: Scheduler, worker: str, *, stimulus_id: str = "", **kwargs: Any
     ) -> None:
         """Forget what was lost, and nobody needs."""
+        self.guards.lost(worker)
         self.losses.worker_removed(stimulus_id or stimulus())
         self._follow_limit()
 
@@ -440,7 +459,7 @@ class CachePlugin(SchedulerPlugin):
 
     @guarded
     def expire(self) -> None:
-        """Nobody has asked for caching for a while."""
+        """Nobody has asked for caching for a while, or the workers' code has changed."""
         self.clear()
 
     def let_go(self, keys: Any) -> None:

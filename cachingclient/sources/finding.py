@@ -13,9 +13,11 @@ from typing import Any
 
 from dask.blockwise import BlockwiseDep
 
+from cachingclient.inspection import logs
 from cachingclient.internals import Alias, Expr, GraphNode, TaskRef
 from cachingclient.sources import functions, stores
 from cachingclient.sources.source import LONGEST, Source, from_url, is_url, looks_like_path, unknown
+from cachingclient.tasks import task_functions
 
 #: Parts of parts of parts: deeper ones are data.
 DEPTH = 10
@@ -246,10 +248,18 @@ def layer_parts(finder: Finder, layer: Any) -> None:
     """
     if hasattr(layer, "io_deps"):  # Blockwise
         finder.look(layer.task)
-        finder.each(thing for thing, index in layer.indices if index is None)
+        finder.each(_arguments(layer))
         finder.each(layer.io_deps.values())
     elif isinstance(mapping := getattr(layer, "mapping", None), Mapping):
         finder.each(mapping.values())
+
+
+def _arguments(layer: Any) -> list[Any]:
+    """What a Blockwise layer hands to each call of its function."""
+    arguments = [thing for thing, index in layer.indices if index is None]
+    if any(logs(function) for function in (*task_functions(arguments), layer.task.func)):
+        arguments = [thing for thing in arguments if not isinstance(thing, (str, os.PathLike))]
+    return arguments
 
 
 _NEW: Any = object()

@@ -31,9 +31,9 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import distributed.worker
 from distributed import WorkerPlugin
 
+from cachingclient.internals import EXECUTE_METHOD, hidden, in_threads, swap, worker_task
 from cachingclient.worker.bytecode import BENEATH, CHANGES, CLEAR
 from cachingclient.worker.copies import Copier
 from cachingclient.worker.look import task_verdict
@@ -48,38 +48,6 @@ logger = logging.getLogger("distributed.worker.cachingclient")
 
 #: Bytes of results that are copied in the thread that messages are packed in, not on the loop.
 LARGE = 1_000_000
-
-# -- private parts of distributed, for internals.py -------------------------------------------
-
-#: Runs one task; the worker looks it up on itself each time (2025.4 and 2026.8).
-EXECUTE_METHOD = "execute"
-
-
-def worker_task(worker: Worker, key: Any) -> TaskState | None:
-    """State of a task on its worker: tells what it is computed from, and how."""
-    return worker.state.tasks.get(key)
-
-
-def in_threads(worker: Worker, ts: TaskState) -> bool:
-    """Whether a task shares memory with its worker: told as `Worker.execute` tells it."""
-    executor = worker.executors.get((ts.annotations or {}).get("executor", "default"))
-    return "ThreadPoolExecutor" in str(type(executor)) or getattr(ts.run_spec, "is_coro", False)
-
-
-def swap(ts: TaskState, old: Any, new: Any) -> None:
-    """Put another task into the place of one, if that is still there."""
-    if ts.run_spec is old:
-        ts.run_spec = new
-
-
-def hidden(method: Any) -> Any:
-    """Leave a method out of users' tracebacks and profiles: they are cut by file names."""
-    filename = distributed.worker.__file__
-    method.__code__ = method.__code__.replace(co_filename=filename)
-    return method
-
-
-# ---------------------------------------------------------------------------------------------
 
 
 class MutationGuard(WorkerPlugin):
