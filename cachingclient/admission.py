@@ -113,7 +113,8 @@ EFFECTS = (
     _effect(rf"{_START}to[-_]?(?:{_FORMATS})(?:data|barrier|[-_.]|$)", mutates=True),
     _effect(rf"{_START}to_(?!(?:{_CONVERSIONS})(?:[-_.]|$))[a-z]", mutates=True),
     _effect(
-        rf"{_START}(?:write|save|store|dump|upload|export|publish|send|upsert|rmtree|mkdir|makedirs|unlink)",
+        rf"{_START}(?:write|save|store|dump|upload|export|publish|send|upsert|rmtree|mkdir"
+        r"|makedirs|unlink)",
         mutates=True,
     ),
 )

@@ -112,10 +112,17 @@ def test_each_line_of_the_defaults_has_one_comment():
         assert len(comments) == 1 and comments[0].strip()
 
 
-TIMES = ["min-cost", "first-sight-overhead", "task-overhead", "lease-time", "idle-time"]
+TIMES = [
+    "min-cost",
+    "first-sight-overhead",
+    "task-overhead",
+    "lease-time",
+    "idle-time",
+    "source-lifetime",
+]
 COUNTS = ["halflife", "recent-keys"]
-SWITCHES = ["barriers", "impure"]
-LISTS = ["never", "always", "effects"]
+SWITCHES = ["barriers", "impure", "share-sources"]
+LISTS = ["never", "always", "effects", "checksums"]
 
 
 def test_each_setting_is_of_a_kind_that_is_tested_here():

@@ -186,7 +186,7 @@ class BarrierOptimizer:
         tasks = cull(as_graph(optimized), true)
         tasks = collapse_aliases(tasks, {*true, *protected})
         if "bag" in getattr(self.inner, "__module__", ""):
-            _reify(tasks, set(protected).difference(true))
+            _reify(tasks, protected)
         return tasks
 
     def _protected(self, graph: HighLevelGraph) -> Iterable[Key]:
@@ -238,10 +238,13 @@ def collapse_aliases(tasks: dict[Key, GraphNode], protected: set[Key]) -> dict[K
 
 
 def _reify(tasks: dict[Key, GraphNode], keys: Iterable[Key]) -> None:
-    """Partitions of bags may be iterators, which only one reader can read."""
+    """Partitions of bags may be iterators, which only one reader can read.
+
+    Results of reductions are no partitions: their keys are texts.
+    """
     from dask.bag.core import reify
 
     for key in keys:
         task = tasks.get(key)
-        if task is not None and type(task) is not Alias:
+        if task is not None and type(task) is not Alias and isinstance(key, tuple):
             tasks[key] = Task(key, reify, task)

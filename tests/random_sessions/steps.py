@@ -44,10 +44,10 @@ THEMES: dict[str, dict[str, float]] = {
 }
 #: What may happen in every session
 ALWAYS = {
-    "build": 3,
+    "build": 2,
     "derive": 4,
     "question": 7,
-    "again": 7,
+    "again": 10,
     "redefine": 1,
     "constant": 0.5,
     "switch": 1,
