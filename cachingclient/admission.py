@@ -24,6 +24,7 @@ NEVER = "named in cachingclient.never"
 NOT_KEPT = "annotated with cache=False"
 UNKNOWN_INPUT = "made of a future that nobody called pure"
 UPSTREAM = "depends on something that is not kept"
+UNNAMED = "what it is made of, or how, cannot be told by a token"
 NOT_PURE = "not pure: pass pure=True"
 ONCE = "cannot be read twice, or does nothing but have an effect"
 STALE = "reads something that has changed, or may have"
@@ -111,7 +112,7 @@ EFFECTS = (
     _effect(rf"{_START}to[-_]?(?:textfiles?|zarr|npy)(?![a-z])", mutates=False),
     # DataFrame.to_parquet drops the index of its partitions in place; others may too
     _effect(rf"{_START}to[-_]?(?:{_FORMATS})(?:data|barrier|[-_.]|$)", mutates=True),
-    _effect(rf"{_START}to_(?!(?:{_CONVERSIONS})(?:[-_.]|$))[a-z]", mutates=True),
+    _effect(rf"(?:^|[.:<>/])_*to_(?!(?:{_CONVERSIONS})(?:[-_.]|$))[a-z]", mutates=True),
     _effect(
         rf"{_START}(?:write|save|store|dump|upload|export|publish|send|upsert|rmtree|mkdir"
         r"|makedirs|unlink)",

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cachingclient import internals
-from cachingclient.admission import Rules, key_name
+from cachingclient.admission import STALE, Rules, key_name
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.plan import Plan
 from cachingclient.judging import judge
@@ -61,6 +61,7 @@ async def explain(
     trusted: Any,
     lifted: Any,
     rules: Rules,
+    remarks: Mapping[Any, str],
     ask: Callable[[list[str]], Awaitable[Mapping[str, Mapping[str, Any]]]],
 ) -> Explanation:
     """Explain a planned computation, without running any of it.
@@ -74,17 +75,26 @@ async def explain(
         Names that the user wants kept.
     rules : Rules
         What the configuration says.
+    remarks : mapping
+        {name: what there is to say of the sources that it reads}
     ask : callable
         Asks the scheduler for what it knows of names.
     """
     graph = internals.as_graph(plan.expr.__dask_graph__())
-    verdict = judge(graph, trusted, plan.denied, lifted, rules)
+    verdict = judge(
+        graph, trusted, plan.denied, lifted, rules, lambda name: {name} & remarks.keys()
+    )
+    told = {n: remarks[s] for s, names in verdict.readers.items() for n in names} | {**remarks}
     counts = Counter(str(key_name(k)) for k in graph)
     hidden = {n: size for n, size in _layers(plan) if n not in counts}
     known = await ask([*counts, *hidden])
-    rows = [_row(n, c, verdict.denied.get(n), known.get(n, {})) for n, c in counts.items()]
+    rows = [
+        _row(n, c, verdict.denied.get(n), known.get(n, {}), told.get(n, ""))
+        for n, c in counts.items()
+    ]
     rows += [
-        _row(n, size, plan.denied.get(n) or FUSED, known.get(n, {})) for n, size in hidden.items()
+        _row(n, size, plan.denied.get(n) or FUSED, known.get(n, {}), told.get(n, ""))
+        for n, size in hidden.items()
     ]
     return Explanation(rows)
 
@@ -95,12 +105,14 @@ def _layers(plan: Plan) -> Iterator[tuple[str, int]]:
             yield str(name), len(layer)
 
 
-def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any]) -> Row:
+def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any], remark: str) -> Row:
     kept = known.get("kept", 0)
+    if remark.endswith("changed") and reason in (None, FUSED):
+        return Row(name, WOULD, keys, 0, remark)
     if kept and (reason is None or reason == FUSED):
         return Row(name, REUSED if kept >= keys else IN_PART, keys, kept)
     if reason is not None:
         return Row(name, NOT, keys, kept, reason)
-    if why := known.get("why"):
+    if (why := known.get("why")) and why != STALE:
         return Row(name, NOT, keys, kept, why)
-    return Row(name, WOULD, keys, kept)
+    return Row(name, WOULD, keys, kept, remark)

@@ -36,7 +36,7 @@ def judge(
     denied: Mapping[Any, str] | None = None,
     lifted: Container[Any] = (),
     rules: Rules = Rules(),
-    sources: Mapping[Any, Iterable[Any]] | None = None,
+    sources: Callable[[Any], Iterable[Any]] = lambda name: (),
 ) -> Verdict:
     """Judge the names of a low-level graph.
 
@@ -52,8 +52,8 @@ def judge(
         Names to keep although they say of themselves that they are not pure.
     rules : Rules
         What the configuration says.
-    sources : mapping
-        {name: names of the sources that it was made of}, as far as known.
+    sources : callable
+        Sources that a name was made of, as far as known.
 
     Examples
     --------
@@ -73,7 +73,7 @@ def judge(
     reasons = {n: r for n, r in found.reasons.items() if n in found.names}
     local = {n: r for n, r in found.local.items() if n in found.names}
     allowed = found.names - reasons.keys() - local.keys()
-    return Verdict(allowed, {**local, **reasons}, found.readers(sources or {}))
+    return Verdict(allowed, {**local, **reasons}, found.readers(sources))
 
 
 class _Findings:
@@ -131,25 +131,16 @@ class _Findings:
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), WRITTEN))
         self._note_dependencies(name, task)
 
-    def readers(self, sources: Mapping[Any, Iterable[Any]]) -> dict[Any, set[Any]]:
+    def readers(self, sources: Callable[[Any], Iterable[Any]]) -> dict[Any, set[Any]]:
         """Names that were made of sources: fused with them, or depending on them."""
+        here = {*self.names, *self._whole, *self.dependents}
+        made_of = {n: set(s) for n in here if (s := sources(n))}
+        spread_sources(made_of, lambda n: (*self._whole.get(n, ()), *self.dependents.get(n, ())))
         found: dict[Any, set[Any]] = {}
-        for name, of_name in sources.items():
-            made = self._made_of(name)
-            for source in of_name if made else ():
-                found.setdefault(source, set()).update(made)
+        for name, of_name in made_of.items():
+            for source in of_name if name in self.names else ():
+                found.setdefault(source, set()).add(name)
         return found
-
-    def _made_of(self, name: Any) -> set[Any]:
-        start = self._whole.get(name, set()) | self.dependents.get(name, set())
-        if name in self.names:
-            start.add(name)
-        seen, work = set(start), list(start)
-        while work:
-            new = self.dependents.get(work.pop(), set()) - seen
-            seen |= new
-            work.extend(new)
-        return seen
 
     def _reason(self, part: Any, task: Any) -> str | None:
         functions = list(task_functions(task))
@@ -181,6 +172,36 @@ def _handed_over(task: Any, graph: Mapping[Key, Any]) -> Iterator[Any]:
         yield key_name(key)
         if (target := getattr(graph.get(key), "target", None)) is not None:
             work.append(target)
+
+
+def spread_sources(
+    made_of: dict[Any, set[Any]], dependents: Callable[[Any], Iterable[Any]]
+) -> None:
+    """Hand on, in place, of what names were made to what depends on them.
+
+    Parameters
+    ----------
+    made_of : dict
+        {name: its sources}
+    dependents : callable
+        Names that depend on a name.
+
+    Examples
+    --------
+    >>> made_of = {"a": {"file"}}
+    >>> spread_sources(made_of, {"a": ["b"], "b": ["c"], "c": []}.get)
+    >>> made_of["c"]
+    {'file'}
+    """
+    work = deque(made_of)
+    while work:
+        name = work.popleft()
+        of_name = made_of[name]
+        for dependent in dependents(name):
+            known = made_of.setdefault(dependent, set())
+            if not of_name <= known:
+                known |= of_name
+                work.append(dependent)
 
 
 def spread(

@@ -305,7 +305,7 @@ class Session:
                 self.trusted,
                 lifted=lifted,
                 rules=self.settings.rules,
-                sources=self.watch.made_of(seen.digests),
+                sources=lambda name: seen.made_of.get(name, ()),
             )
             self.watch.note(verdict.readers)
             readers = {s: list(names) for s, names in verdict.readers.items()}
@@ -350,6 +350,7 @@ class Session:
             alive=plan.alive,
             sources=seen.digests,
             unsure=seen.unsure,
+            made_of=seen.made_of,
         )
         names = {admission.key_name(k) for k in new}
         self._trust(n for n in names if admission.has_token(n) and n not in plan.denied)
@@ -410,7 +411,8 @@ class Session:
         async def ask(names: list[str]) -> Any:
             return await self.call("explain", names=names) if self.scheduler_id else {}
 
-        return await explain(plan, self.trusted, lifted, self.settings.rules, ask)
+        remarks = self.watch.look(expr).remarks
+        return await explain(plan, self.trusted, lifted, self.settings.rules, remarks, ask)
 
     # -- cancelling ------------------------------------------------------------
 

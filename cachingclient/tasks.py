@@ -15,9 +15,7 @@ from cachingclient.inspection import impurity
 #: Modules in those that are not.
 NOT_CHEAP = ("numpy.linalg", "numpy.random", "numpy.fft")
 #: Modules whose functions are cheap: what they do to a block costs less than a task.
-CHEAP = (
-    "dask numpy operator _operator math cmath builtins toolz tlz cytoolz functools itertools".split()
-)
+CHEAP = "dask numpy operator _operator math cmath builtins toolz tlz cytoolz functools itertools".split()
 
 #: How deep fused tasks and wrapped functions are looked into.
 DEEP = 40

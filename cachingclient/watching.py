@@ -1,19 +1,25 @@
-"""A client looks at the sources of each of its submissions."""
+"""A client looks at the sources of each of its submissions: files, and code of functions."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import sys
 import time
 from collections import OrderedDict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from dask.highlevelgraph import HighLevelGraph
+
+from cachingclient.admission import key_name
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.functions import functions_of, functions_of_tasks
 from cachingclient.inspection import fingerprint
 from cachingclient.internals import Expr, MapExpr
+from cachingclient.judging import spread_sources
 from cachingclient.scheduler.freshness import CODE
-from cachingclient.sources import Sources
+from cachingclient.sources import Check, Sources
 
 #: Names that are remembered with the state of their sources.
 REMEMBERED = 50_000
@@ -24,12 +30,16 @@ SETTLE = 0.03
 class Seen(NamedTuple):
     """The state of the sources of one submission."""
 
-    #: {name: digest of the sources that it itself reads}
+    #: {source: digest of its state}; files are called by the names of the layers that read them
     digests: Mapping[Any, str] = {}
-    #: names that read sources of which nobody can tell whether they changed
+    #: {name: sources that it is made of}
+    made_of: Mapping[Any, set[Any]] = {}
+    #: sources of which nobody can tell whether they changed
     unsure: frozenset[Any] = frozenset()
     #: whether they are not as this client saw them last
     changed: bool = False
+    #: {name: what there is to say of the sources that it reads}
+    remarks: Mapping[Any, str] = {}
 
 
 class Watch:
@@ -57,42 +67,53 @@ class Watch:
             if isinstance(expr, MapExpr):
                 return self.look_at_tasks(expr.__dask_graph__())
             found = self.sources.of_expr(expr)
-        return self._check(found, functions_of(expr))
+        return self._look(found, functions_of(expr), graphs)
 
     def look_at_tasks(self, graph: Mapping[Any, Any]) -> Seen:
-        """Look at the sources of a low-level graph."""
-        return self._check(self.sources.of_tasks(graph), functions_of_tasks(graph))
+        """Look at the sources of a low-level graph; futures carry theirs along."""
+        seen = self._look(self.sources.of_tasks(graph), functions_of_tasks(graph), ())
+        made_of = dict(seen.made_of)
+        for task in graph.values():
+            for dependency in getattr(task, "dependencies", ()):
+                name = key_name(dependency)
+                made_of.setdefault(name, self._made_of.get(name, set()))
+        return seen._replace(made_of=made_of)
 
-    def _check(self, found: Mapping[Any, Any], functions: Mapping[Any, Any]) -> Seen:
-        code = _digests_of(functions)
-        if not found:
-            return self._seen(code, frozenset())
+    def _look(
+        self,
+        found: Mapping[Any, Any],
+        functions: Mapping[Any, Iterable[Any]],
+        graphs: Iterable[HighLevelGraph],
+    ) -> Seen:
+        digests, made_of = _code_of(functions)
+        unsure: frozenset[Any] = frozenset()
+        remarks: dict[Any, str] = {}
+        if found:
+            check = self._check(found)
+            unsure = frozenset(check.unknown)
+            remarks = _remarks(found, check)
+            for name in {*check.digests, *unsure}:
+                digests[name] = check.digests.get(name, "")
+                made_of.setdefault(name, set()).add(name)
+        # Fusion may leave nothing of a layer but the names of those that follow.
+        for hlg in graphs if made_of else ():
+            spread_sources(made_of, lambda name, of=hlg.dependents: of.get(name, ()))  # type: ignore
+        changed = bool(unsure) or any(
+            self._digests.get(source, digest) != digest for source, digest in digests.items()
+        )
+        _remember(self._digests, digests)
+        return Seen(digests, made_of, unsure, changed, remarks)
+
+    def _check(self, found: Mapping[Any, Any]) -> Check:
         check = self.sources.check(found)
         if check.young and not _on_event_loop():
             # A moment later one can tell; else it would have to be read again each time.
             time.sleep(SETTLE)
             check = self.sources.check(found)
-        unsure = frozenset(check.unknown)
-        digests = {name: check.digests.get(name, "") for name in {*check.digests, *unsure}}
-        return self._seen({**digests, **code}, unsure)
-
-    def _seen(self, digests: Mapping[Any, str], unsure: frozenset[Any]) -> Seen:
-        changed = bool(unsure) or any(
-            self._digests.get(name, digest) != digest for name, digest in digests.items()
-        )
-        _remember(self._digests, digests)
-        return Seen(digests, unsure, changed)
-
-    def made_of(self, names: Iterable[str]) -> dict[Any, Collection[Any]]:
-        """{name: names of the sources that it was made of}: futures carry them along."""
-        found: dict[Any, Collection[Any]] = {n: set(s) for n, s in self._made_of.items()}
-        for source in names:
-            name = source.removeprefix(CODE)
-            found[name] = {source, *found.get(name, ())}
-        return found
+        return check
 
     def note(self, readers: Mapping[Any, Iterable[Any]]) -> None:
-        """Note what was made of sources."""
+        """Note what was made of sources: futures of it may be handed to other tasks."""
         made: dict[Any, set[Any]] = {}
         for source, names in readers.items():
             for name in names:
@@ -100,17 +121,56 @@ class Watch:
         _remember(self._made_of, made)
 
 
-def _digests_of(functions: Mapping[Any, Iterable[Any]]) -> dict[str, str]:
-    """Digests of code, as sources of the layers that run it."""
-    prints: dict[int, str] = {}
-    found = {}
+def _remarks(found: Mapping[Any, Any], check: Check) -> dict[Any, str]:
+    remarks = {}
+    for name, sources in found.items():
+        if changed := sorted(map(str, sources & check.changed)):
+            remarks[name] = f"reads {changed[0]}, which changed"
+        elif name in check.unknown:
+            remarks[name] = f"reads {check.unknown[name][0]}, which may change unseen"
+    return remarks
+
+
+def _code_of(functions: Mapping[Any, Iterable[Any]]) -> tuple[dict[Any, str], dict[Any, set[Any]]]:
+    """Digests of code, and the names that it runs for."""
+    called: dict[int, str] = {}
+    digests: dict[Any, str] = {}
+    made_of: dict[Any, set[Any]] = {}
     for name, of_name in functions.items():
         for function in of_name:
-            if id(function) not in prints:
-                prints[id(function)] = fingerprint(function)
-        if text := "".join(prints[id(f)] for f in of_name):
-            found[f"{CODE}{name}"] = text
-    return found
+            key = id(function)
+            if key not in called:
+                digest = fingerprint(function)
+                called[key] = f"{CODE}{function_name(function)}" if digest else ""
+                if digest:
+                    digests[called[key]] = digest
+            if called[key]:
+                made_of.setdefault(name, set()).add(called[key])
+    return digests, made_of
+
+
+def function_name(function: Any) -> str:
+    """What a function is called, however its helpers are edited.
+
+    One that its module has under its name keeps that when it is edited itself. Others are
+    known to dask by their code, so that they are told apart by it.
+
+    Examples
+    --------
+    >>> from posixpath import join
+    >>> function_name(join)
+    'posixpath.join'
+    """
+    kind = function if hasattr(function, "__qualname__") else type(function)
+    module, name = str(kind.__module__), kind.__qualname__
+    found: Any = sys.modules.get(module) if module != "__main__" else None
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    if found is kind:
+        return f"{module}.{name}"
+    code = getattr(function, "__code__", None)
+    text = repr((code.co_code, code.co_consts, code.co_names)) if code is not None else ""
+    return f"{module}.{name}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
 
 
 def _on_event_loop() -> bool:

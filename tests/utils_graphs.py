@@ -56,9 +56,9 @@ class Submission:
     def known(self, key: Any) -> None:
         """No key is known to a scheduler that has run nothing."""
 
-    def sources(self) -> dict:
+    def sources(self, name: Any) -> tuple:
         """Nothing was read."""
-        return {}
+        return ()
 
     def planned(self, verdict, used, *args, total, skipped, **kwargs) -> None:
         self.verdict, self.used, self.total, self.skipped = verdict, used, total, skipped

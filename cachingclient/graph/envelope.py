@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -39,10 +39,12 @@ class Request:
     lift_all: bool = False
     #: whether to read from the cache and add to it at all
     use: bool = True
-    #: {name: digest of the sources that it itself reads}
+    #: {source: digest of its state}
     sources: Mapping[Any, str] = field(default_factory=dict)
-    #: names that read sources of which nobody can tell whether they changed
+    #: sources of which nobody can tell whether they changed
     unsure: frozenset[Any] = frozenset()
+    #: {name: sources that it is made of}, as far as the client can tell
+    made_of: Mapping[Any, Iterable[Any]] = field(default_factory=dict)
     #: {name: whether a living collection needs it}, as far as known
     alive: Mapping[str, bool] = field(default_factory=dict)
 
@@ -105,7 +107,7 @@ class Envelope:
             denied=request.denied,
             lifted=Everything() if request.lift_all else request.lifted,
             rules=request.rules,
-            sources=submission.sources(),
+            sources=submission.sources,
         )
         denied = verdict.denied
 

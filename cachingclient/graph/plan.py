@@ -9,7 +9,7 @@ from typing import Any
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
-from cachingclient.admission import NO_TOKEN
+from cachingclient.admission import UNNAMED, UPSTREAM
 from cachingclient.config import Settings
 from cachingclient.graph import barriers, finalize, liveness
 from cachingclient.graph.layers import GraphFacts, graph_facts
@@ -80,7 +80,8 @@ def _deny_random_names(
     graphs: list[tuple[HLGExpr, HighLevelGraph]], renamed: dict[Key, Key], denied: dict[Any, str]
 ) -> None:
     """Names that plain dask gave to final results look like tokens, and never come back."""
+    reason = UPSTREAM if denied else UNNAMED
     for expr, hlg in graphs:
         for name in (expr_name(expr), *hlg.layers):
             if str(name).startswith(finalize.PREFIX) and name not in renamed:
-                denied.setdefault(name, NO_TOKEN)
+                denied.setdefault(name, reason)

@@ -8,7 +8,7 @@ from typing import Any
 
 #: Sources that are remembered; what was made of others is let go.
 REMEMBERED = 50_000
-#: What the code of a layer's functions is called, as a source of the layer.
+#: How sources are called that are code of functions.
 CODE = "code:"
 
 
@@ -33,11 +33,11 @@ class Freshness:
     ['load', 'sum']
     """
 
-    #: {name of a source: (digest of its state, when that was first seen)}
+    #: {source: (digest of its state, when that was first seen)}
     _states: OrderedDict[Any, tuple[str, float]]
-    #: {name of a source: names that were made of it}
+    #: {source: names that were made of it}
     _readers: dict[Any, set[Any]]
-    #: {name: names of the sources that it was made of}
+    #: {name: sources that it was made of}
     _made_of: dict[Any, set[Any]]
 
     def __init__(self, lifetime: float, clock: Callable[[], float]) -> None:
@@ -52,7 +52,7 @@ class Freshness:
         Parameters
         ----------
         digests : mapping
-            {name: digest of the sources that it itself reads}
+            {source: digest of its state}
         unsure : collection
             Those of them that a digest tells nothing of.
 
@@ -78,7 +78,7 @@ class Freshness:
         Parameters
         ----------
         readers : mapping
-            {name of a source: names that are made of it}
+            {source: names that are made of it}
 
         Returns
         -------
@@ -95,13 +95,17 @@ class Freshness:
             stale |= self._forget(source)
         return stale
 
-    def sources(self, names: Mapping[Any, Any]) -> dict[Any, Collection[Any]]:
-        """Names and the sources that they were made of: those given, and all known."""
-        found: dict[Any, Collection[Any]] = {n: set(s) for n, s in self._made_of.items()}
-        for source in names:
-            name = source.removeprefix(CODE) if isinstance(source, str) else source
-            found[name] = {source, *found.get(name, ())}
-        return found
+    def note(self, made_of: Mapping[Any, Iterable[Any]]) -> set[Any]:
+        """The same the other way round: {name: sources that it is made of}."""
+        readers: dict[Any, set[Any]] = {}
+        for name, sources in made_of.items():
+            for source in sources:
+                readers.setdefault(source, set()).add(name)
+        return self.made(readers)
+
+    def sources(self, name: Any) -> Collection[Any]:
+        """Sources that a name was made of."""
+        return self._made_of.get(name, ())
 
     def reads(self, name: Any) -> bool:
         """Whether a name was made of files, and not of code alone."""

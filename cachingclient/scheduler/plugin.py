@@ -186,7 +186,10 @@ class CachePlugin(SchedulerPlugin):
             paid=self.ledger.paid,
             task_overhead=self.settings["task_overhead"],
             trusted=self.allowed,
-            sources=lambda: self.freshness.sources(request.sources),
+            sources=lambda name: (
+                *self.freshness.sources(name),
+                *request.made_of.get(name, ()),
+            ),
             known=self.known_task,
             is_known=self.scheduler.tasks.__contains__,
             complete=self._complete(request),
@@ -276,6 +279,7 @@ class CachePlugin(SchedulerPlugin):
         if submission.verdict is not None:
             if submission.request.use:
                 self._withdraw_stale(self.freshness.made(submission.verdict.readers))
+                self._withdraw_stale(self.freshness.note(submission.request.made_of))
                 self._allow(submission.verdict.allowed)
             for name in submission.verdict.denied:
                 self.allowed.pop(name, None)

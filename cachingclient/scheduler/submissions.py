@@ -32,7 +32,7 @@ class Submission:
     trusted : container
         Names that may be depended on.
     sources : callable
-        {name: names of the sources that it was made of}.
+        Sources that a name was made of.
     known : callable
         How the scheduler would compute a key.
     is_known : callable
@@ -54,7 +54,7 @@ class Submission:
         paid: Callable[[str], float],
         task_overhead: float,
         trusted: Container[Any],
-        sources: Callable[[], Mapping[Any, Collection[Any]]],
+        sources: Callable[[Any], Collection[Any]],
         known: Callable[[Key], Any],
         is_known: Callable[[Key], bool],
         complete: bool,

@@ -28,7 +28,6 @@ import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
-
 from random_sessions import counting
 from random_sessions.comparing import error_text, same, tidy
 from random_sessions.functions import PRELUDE
@@ -195,7 +194,8 @@ class Stage:
         with self.client.as_current(), _logged() as self.messages:
             namespace = self.namespace(str(top))
             outcomes = [self.step(step, namespace, top) for step in steps]
-            namespace.clear()
+            # Not cleared: dask may hold on to an expression, and with it to our functions.
+            del namespace
             outcomes.append(self.end())
         return outcomes
 
@@ -241,10 +241,9 @@ class Stage:
         if self.cache is not None:
             self.cache.clear()
             self.cache.resize(self.limit)
+        # Expressions are found by their tokens: the next client would get the same objects.
+        gc.collect()
         error = self.settle(nothing=True)
-        if error:
-            gc.collect()
-            error = self.settle(nothing=True)
         if error or "run_spec" in str(self.messages):
             self.reopen()
         else:

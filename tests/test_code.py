@@ -1,0 +1,222 @@
+"""Results of old code are gone when the code is edited."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+
+import dask
+import dask.array as da
+import helpers
+import numpy as np
+import pytest
+from distributed import WorkerPlugin
+from helpers import ran
+
+from cachingclient import Client
+
+META = np.empty((0,))
+
+
+@pytest.fixture
+def keen():
+    """A client that keeps even what is cheap, so that the tests need not be slow."""
+    with dask.config.set({"cachingclient.min-cost": "0s"}):
+        with Client(**helpers.INPROC) as client:
+            yield client
+            helpers.validate(client)
+
+
+@pytest.fixture
+def module(tmp_path, monkeypatch):
+    """A module that can be edited: call it with its new text."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    name = "edited_" + tmp_path.name.replace("-", "_")
+    path = tmp_path / f"{name}.py"
+    versions = iter(range(1, 100))
+
+    def edit(text):
+        path.write_text(text)
+        # The same second and size would be taken for the same file.
+        os.utime(path, ns=(0, next(versions) * 10**9))
+        importlib.invalidate_caches()
+        if name in sys.modules:
+            return importlib.reload(sys.modules[name])
+        return importlib.import_module(name)
+
+    yield edit
+    sys.modules.pop(name, None)
+
+
+def test_reloaded_function(keen, module):
+    m = module("def f(block):\n    return block + 1\n")
+    assert da.ones(4, chunks=2).map_blocks(m.f, meta=META).sum().compute() == 8
+    m = module("def f(block):\n    return block + 2\n")
+    assert da.ones(4, chunks=2).map_blocks(m.f, meta=META).sum().compute() == 12
+    assert da.ones(4, chunks=2).map_blocks(m.f, meta=META).max().compute() == 3
+
+
+def test_reloaded_constant_and_helper(keen, module):
+    text = "BASE = {}\ndef help(v):\n    return v * {}\ndef f(v):\n    return BASE + help(v)\n"
+    m = module(text.format(10, 2))
+    assert dask.delayed(m.f, pure=True)(1).compute() == 12
+    helpers.forgotten(keen)
+    m = module(text.format(20, 2))
+    assert dask.delayed(m.f, pure=True)(1).compute() == 22
+    helpers.forgotten(keen)
+    m = module(text.format(20, 3))
+    assert dask.delayed(m.f, pure=True)(1).compute() == 23
+    helpers.forgotten(keen)
+    assert keen.submit(m.f, 1, pure=True).result() == 23
+
+
+def test_unchanged_reload_keeps_what_is_kept(keen, module):
+    text = "import helpers\ndef f(v):\n    helpers.count()\n    return v + 1\n"
+    m = module(text)
+    assert dask.delayed(m.f, pure=True)(1).compute() == 2
+    helpers.forgotten(keen)
+    m = module("# a comment moves the lines\n" + text)
+    assert dask.delayed(m.f, pure=True)(1).compute() == 2
+    assert ran() == 1
+
+
+def test_redefined_in_a_notebook(keen):
+    namespace = {"__name__": "__main__"}
+    values = []
+    for step in (1, 2):
+        exec(f"def f(block):\n    return block + {step}\n", namespace)
+        x = da.ones(4, chunks=2).map_blocks(namespace["f"], meta=META)
+        values.append(float(x.sum().compute()))
+    assert values == [8, 12]
+
+
+def slow(block):
+    helpers.count()
+    return block + 1
+
+
+def test_uploaded_file(keen, tmp_path):
+    x = da.ones(4, chunks=2).map_blocks(slow, meta=META)
+    assert (x.sum().compute(), x.mean().compute(), ran()) == (8, 2, 2)
+    path = tmp_path / "uploaded_helper.py"
+    path.write_text("value = 1\n")
+    keen.upload_file(str(path))
+    assert keen.cache.info().keys == 0
+    assert (x.sum().compute(), ran()) == (8, 2)
+
+
+class Environment(WorkerPlugin):
+    """Stands for one that installs packages."""
+
+    name = "environment"
+
+
+def test_changed_worker_plugins(keen):
+    x = da.ones(4, chunks=2).map_blocks(slow, meta=META)
+    assert x.sum().compute() == 8
+    assert keen.cache.info().keys > 0
+    keen.register_plugin(Environment())
+    assert keen.cache.info().keys == 0
+    assert x.sum().compute() == 8
+    keen.unregister_worker_plugin("environment")
+    assert keen.cache.info().keys == 0
+
+
+# -- what the code shows --------------------------------------------------------------
+
+
+def rolls(block):
+    helpers.count()
+    return block + np.random.default_rng().normal()
+
+
+def seeded(block):
+    helpers.count()
+    return block + np.random.default_rng(3).normal()
+
+
+def logged(value, path):
+    helpers.note(path)
+    return value + 1
+
+
+def test_impure_function_runs_each_time(keen):
+    x = da.ones(4, chunks=2).map_blocks(rolls, meta=META)
+    assert x.sum().compute() != x.sum().compute()
+    assert ran() == 4
+    assert x.mean().compute() != x.mean().compute()
+    assert ran() == 4
+    assert "random" in str(keen.cache.explain(x.sum()))
+    assert keen.cache.entries("rolls") == []
+
+
+def test_seeded_function_is_kept(keen):
+    x = da.ones(4, chunks=2).map_blocks(seeded, meta=META)
+    assert x.sum().compute() == x.sum().compute()
+    x.mean().compute()
+    assert ran() == 2
+
+
+def test_impure_function_that_is_called_pure(keen):
+    for _ in range(2):
+        keen.submit(rolls, 1.0, pure=True).result()
+        helpers.forgotten(keen)
+        dask.delayed(rolls, pure=True)(1.0).compute()
+        helpers.forgotten(keen)
+    assert ran() == 4
+
+
+def test_annotation_and_setting_lift_what_the_code_shows(keen):
+    with dask.annotate(cache=True):
+        x = da.ones(4, chunks=2).map_blocks(rolls, meta=META)
+    assert x.sum().compute() == x.sum().compute()
+    assert ran() == 2
+    with dask.config.set({"cachingclient.impure": True, "cachingclient.min-cost": "0s"}):
+        with Client(**helpers.INPROC) as client:
+            y = da.ones(6, chunks=2).map_blocks(rolls, meta=META)
+            assert y.sum().compute() == y.sum().compute()
+            assert client.submit(rolls, 2.0).result() == client.submit(rolls, 2.0).result()
+            assert ran() == 4
+
+
+def test_log_of_a_helper_is_no_effect(keen, tmp_path):
+    path = str(tmp_path / "log")
+    for _ in range(2):
+        assert dask.delayed(logged, pure=True)(1, path).compute() == 2
+        helpers.forgotten(keen)
+    assert helpers.noted(path) == 2 or helpers.noted(path) == 1
+
+
+# -- what the configuration says ------------------------------------------------------
+
+
+def push_rows(block):
+    helpers.count()
+    return block + 1
+
+
+@pytest.mark.parametrize(
+    "settings, runs",
+    [
+        ({}, 2),
+        ({"effects": ["push_*"]}, 4),
+        ({"never": ["push"]}, 4),
+        ({"never": ["sum"]}, 2),
+    ],
+)
+def test_rules(settings, runs):
+    settings = {f"cachingclient.{k}": v for k, v in settings.items()}
+    with dask.config.set({"cachingclient.min-cost": "0s", **settings}):
+        with Client(**helpers.INPROC):
+            x = da.ones(4, chunks=2).map_blocks(push_rows, meta=META)
+            assert (x.sum().compute(), x.mean().compute()) == (8, 2)
+            assert ran() == runs
+
+
+def test_always():
+    with dask.config.set({"cachingclient.min-cost": "0s", "cachingclient.always": ["rolls"]}):
+        with Client(**helpers.INPROC):
+            x = da.ones(4, chunks=2).map_blocks(rolls, meta=META)
+            assert x.sum().compute() == x.sum().compute()
+            assert ran() == 2

@@ -1,0 +1,110 @@
+"""Why something is kept or not, in a user's words."""
+
+from __future__ import annotations
+
+import dask
+import dask.array as da
+import dask.dataframe as dd
+import helpers
+import numpy as np
+import pandas as pd
+import pytest
+from helpers import ran
+
+from cachingclient import Client
+
+META = np.empty((0,))
+
+
+def slow(block):
+    helpers.count()
+    return block + 1
+
+
+@pytest.fixture
+def keen():
+    """A client that keeps even what is cheap, so that the tests need not be slow."""
+    with dask.config.set({"cachingclient.min-cost": "0s"}):
+        with Client(**helpers.INPROC) as client:
+            yield client
+            helpers.validate(client)
+
+
+def row(client, collection, prefix):
+    (found,) = [r for r in client.cache.explain(collection) if r.name.startswith(prefix)]
+    return found
+
+
+def build():
+    return da.zeros(8, chunks=2).map_blocks(slow, meta=META)
+
+
+def test_would_be_kept_then_reused(keen):
+    x = build()
+    assert row(keen, x.sum(), "slow")[1:4] == ("would be kept", 4, 0)
+    x.sum().compute()
+    assert row(keen, x.mean(), "slow")[1:4] == ("reused", 4, 4)
+    assert row(keen, x.sum(), "finalize").status == "reused"
+    assert ran() == 4, "explaining runs nothing"
+
+
+def test_in_part(keen):
+    x = build()
+    x[:4].sum().compute()
+    assert row(keen, x.sum(), "slow")[1:4] == ("reused in part", 4, 2)
+
+
+@pytest.mark.parametrize(
+    "make, prefix, why",
+    [
+        (lambda: dask.delayed(sum)([1, 2]), "sum", "not pure: pass pure=True"),
+        (lambda: dask.delayed(sum, pure=True)([1], dask_key_name="mine"), "mine", "no token"),
+        (
+            lambda: dd.from_pandas(pd.DataFrame({"a": [1]}), 1).to_parquet("x", compute=False),
+            "toparquetdata",
+            "writes something",
+        ),
+        (
+            lambda: dask.delayed(abs, pure=True)(dask.delayed(sum)([1])),
+            "abs",
+            "depends on something that is not kept",
+        ),
+    ],
+)
+def test_reasons(keen, make, prefix, why):
+    found = row(keen, make(), prefix)
+    assert found.status == "not kept" and why in found.why
+
+
+def test_annotated(keen):
+    with dask.annotate(cache=False):
+        x = build()
+    rows = [r for r in keen.cache.explain(x + 1) if r.name == x.name]
+    assert [r.status for r in rows] == ["not kept"] and "cache=False" in rows[0].why
+
+
+def test_too_cheap(client):
+    x = build()
+    x.sum().compute()
+    assert "min-cost" in row(client, x.mean(), "slow").why
+
+
+def test_no_room():
+    with dask.config.set({"cachingclient.min-cost": "0s"}):
+        with Client(**helpers.INPROC, cache_limit=10) as client:
+            x = build()
+            x.sum().compute()
+            assert "no room" in row(client, x.mean(), "slow").why
+
+
+def test_table_is_readable(keen):
+    x = build()
+    x.sum().compute()
+    lines = str(keen.cache.explain(x.std())).splitlines()
+    assert lines[0].split() == ["layer", "keys", "kept", "status"]
+    assert any("slow" in line and "reused" in line for line in lines)
+
+
+def test_what_is_no_collection(keen):
+    with pytest.raises(TypeError, match="collection"):
+        keen.cache.explain(5)
