@@ -109,6 +109,14 @@ def run(seeds: Sequence[int], processes: bool, options: argparse.Namespace) -> l
     return failures
 
 
+def quiet() -> None:
+    """Sessions fail on purpose; what `playing` listens to stays as it is."""
+    warnings.simplefilter("ignore")
+    for logger in [logging.getLogger(name) for name in (None, *logging.root.manager.loggerDict)]:
+        for handler in logger.handlers:
+            handler.setLevel(logging.CRITICAL + 1)
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sessions", type=int, default=500)
@@ -121,9 +129,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
-    warnings.simplefilter("ignore")
-    for handler in logging.getLogger("distributed").handlers:
-        handler.setLevel(logging.CRITICAL)  # sessions fail on purpose; their own handlers stay
+    quiet()
     gc.freeze()
     start = time.perf_counter()
     seeds = range(options.seed, options.seed + options.sessions)

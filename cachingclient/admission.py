@@ -30,6 +30,8 @@ ONCE = "cannot be read twice, or does nothing but have an effect"
 STALE = "reads something that has changed, or may have"
 SHARED = "reads files, and a client is connected that would not notice when they change"
 UNGUARDED = "a worker lacks the package cachingclient, so that tasks could change what is kept"
+REJECTED = "an audit found that it is another one each time"
+RETRIED = "failed before it worked"
 P2P = "internal to a P2P shuffle"
 WRITTEN = "handed to a writer that may change it in place"
 

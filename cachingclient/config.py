@@ -86,6 +86,12 @@ def _seconds(value: Any, name: str) -> float:
     return float(number)
 
 
+def _share(value: Any, name: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
+        raise ValueError(f"{name} must be a share between 0.0 and 1.0, got {value!r}")
+    return float(value)
+
+
 def _count(value: Any, name: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ValueError(f"{name} must be a whole number above 0, got {value!r}")
@@ -124,6 +130,7 @@ class Settings:
     source_lifetime: float
     share_sources: bool
     checksums: tuple[str, ...]
+    audit: float
 
     @property
     def rules(self) -> Rules:
@@ -148,6 +155,7 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "source-lifetime": _seconds,
     "share-sources": _switch,
     "checksums": _texts,
+    "audit": _share,
 }
 
 

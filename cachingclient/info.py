@@ -36,6 +36,10 @@ class CacheInfo(NamedTuple):
     recomputed: float = 0.0
     #: kept keys that had to make room for others
     evictions: int = 0
+    #: kept keys that were computed again to be compared
+    audits: int = 0
+    #: those of them whose value was another one
+    differing: int = 0
 
     def __sub__(self, other: CacheInfo) -> CacheInfo:
         if not isinstance(other, CacheInfo):

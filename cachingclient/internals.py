@@ -34,7 +34,9 @@ from dask.typing import Key
 from distributed import Client, Future, Scheduler, Worker
 from distributed.client import FutureState
 from distributed.client import _MapExpr as MapExpr  # what client.map sends, as no other does
+from distributed.protocol import Serialized, serialize, to_serialize
 from distributed.scheduler import ClientState, TaskState
+from distributed.spans import SpanMetadata
 from distributed.worker_state_machine import TaskState as WorkerTask
 
 # -- expressions ----------------------------------------------------------------
@@ -106,6 +108,22 @@ def pseudo_client(scheduler: Scheduler, name: str) -> ClientState:
     if name not in scheduler.clients:
         scheduler.clients[name] = ClientState(name)
     return scheduler.clients[name]
+
+
+async def submit_on_scheduler(
+    scheduler: Scheduler, client: str, graph: dict[Any, Any], key: Any, priority: int
+) -> None:
+    """Submit a graph as a client does: only messages of clients can do so otherwise."""
+    expr = Serialized(*serialize(to_serialize(LLGExpr(graph)), on_error="raise"))
+    await scheduler.update_graph(
+        client=client,
+        expr_ser=expr,
+        keys={key},
+        span_metadata=SpanMetadata(collections=[]),
+        internal_priority=None,
+        submitting_task=None,
+        user_priority=priority,
+    )
 
 
 def want(client: ClientState, ts: TaskState) -> None:

@@ -123,10 +123,11 @@ TIMES = [
 COUNTS = ["halflife", "recent-keys"]
 SWITCHES = ["barriers", "impure", "share-sources"]
 LISTS = ["never", "always", "effects", "checksums"]
+SHARES = ["audit"]
 
 
 def test_each_setting_is_of_a_kind_that_is_tested_here():
-    assert {"cache-limit", *TIMES, *COUNTS, *SWITCHES, *LISTS} == set(config._READERS)
+    assert {"cache-limit", *TIMES, *COUNTS, *SWITCHES, *LISTS, *SHARES} == set(config._READERS)
 
 
 @pytest.mark.parametrize("key", TIMES)
@@ -247,3 +248,10 @@ def test_the_users_configuration_wins_over_the_defaults(tmp_path):
     (tmp_path / "mine.yaml").write_text("cachingclient:\n  halflife: 7\n", encoding="utf-8")
     printed = in_fresh_process(READ.format("halflife"), DASK_CONFIG=str(tmp_path))
     assert int(printed) == 7
+
+
+@pytest.mark.parametrize("value", [-0.1, 1.1, True, "half", None, [0.5]])
+def test_bad_shares_are_refused_by_key(value):
+    with dask.config.set({"cachingclient.audit": value}):
+        with pytest.raises(ValueError, match="cachingclient.audit"):
+            read_settings()

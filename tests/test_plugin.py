@@ -156,6 +156,21 @@ def test_a_value_that_cannot_be_read_twice_taints_what_follows(keen):
     assert keen.cache.info().keys == 0
 
 
+def flaky(block):
+    helpers.count("flaky")
+    if helpers.calls("flaky") == 1:
+        raise ValueError("the first time")
+    return block + 1
+
+
+def test_what_was_retried_is_not_kept_nor_what_follows(keen):
+    x = da.zeros(2, chunks=2).map_blocks(flaky, dtype="f8", meta=META)
+    assert keen.compute(x.sum(), retries=2).result() == 2
+    assert x.mean().compute() == 1
+    assert "failed before" in str(keen.cache.explain(x.sum())) or helpers.calls("flaky") == 3
+    assert helpers.ran() == 3
+
+
 def test_none_is_not_kept(keen):
     nothing = dask.delayed(lambda v: helpers.count(), pure=True)(1)
     follower = dask.delayed(lambda v: (helpers.count(), 1)[1], pure=True)(nothing)

@@ -85,6 +85,8 @@ class Desk:
             "saved": ledger.saved,
             "recomputed": ledger.recomputed,
             "evictions": ledger.evictions,
+            "audits": self.plugin.audits.done,
+            "differing": self.plugin.audits.differing,
         }
 
     def entries(self, prefix: str | None = None) -> list[dict[str, Any]]:

@@ -16,6 +16,8 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from cachingclient.admission import (
     ONCE,
+    REJECTED,
+    RETRIED,
     SHARED,
     STALE,
     UNGUARDED,
@@ -26,6 +28,7 @@ from cachingclient.admission import (
 from cachingclient.ledger import Ledger
 from cachingclient.policy import CacheyPolicy
 from cachingclient.registry import PLUGINS
+from cachingclient.scheduler.audit import Audits
 from cachingclient.scheduler.cancelling import CancelGuard
 from cachingclient.scheduler.desk import NAME, Desk
 from cachingclient.scheduler.environment import Environment
@@ -82,11 +85,15 @@ class CachePlugin(SchedulerPlugin):
     #: keys whose values cannot be kept, nor what is computed from them
     tainted: set[Key]
 
+    #: names that an audit found to differ: never kept again
+    rejected: set[Any]
+
     def __init__(self, settings: Settings) -> None:
         self.settings = vars(settings) if not isinstance(settings, dict) else settings
         self.limit = self.settings["cache_limit"]
         self.id = uuid.uuid4().hex
         self.off = False
+        self.rejected = set()
 
     # -- life ------------------------------------------------------------------
 
@@ -106,6 +113,7 @@ class CachePlugin(SchedulerPlugin):
         self._forget_all()
         self.environment = Environment(scheduler, self.expire)
         self.guards = Guards(scheduler)
+        self.audits = Audits(scheduler, self.settings["audit"], self._differs)
         self.desk = Desk(self)
         PLUGINS[scheduler.id] = self
         await self.guards.add(list(scheduler.workers))
@@ -124,6 +132,7 @@ class CachePlugin(SchedulerPlugin):
         self.holder.close()
         self.cancelling.remove()
         self.environment.remove()
+        self.audits.close()
         self.guards.remove_soon()
         self.desk.close()
         if PLUGINS.get(self.scheduler.id) is self:
@@ -173,6 +182,8 @@ class CachePlugin(SchedulerPlugin):
         used = [k for k in allowed if k in self.ledger]
         self.ledger.skipped += len(used)
         self.ledger.hit(used)
+        for key in used:
+            self.audits.used(key)
 
     @guarded
     def open_submission(self, request: Request) -> Submission:
@@ -215,8 +226,18 @@ class CachePlugin(SchedulerPlugin):
             and not any(key_name(k) in request.denied for k in request.outputs)
         )
 
+    def _differs(self, key: Key) -> None:
+        """An audit found that a key cannot be kept, nor any of its layer."""
+        name = key_name(key)
+        self.rejected.add(name)
+        self.refused[name] = REJECTED
+        self.allowed.pop(name, None)
+        self.holder.let_go_soon(self._forgotten(self.ledger.of_names([name])))
+
     def _allow(self, names: Collection[Any]) -> None:
         for name in names:
+            if name in self.rejected:
+                continue
             self.allowed[name] = None
             self.allowed.move_to_end(name)
         while len(self.allowed) > REMEMBERED:
@@ -311,6 +332,7 @@ class CachePlugin(SchedulerPlugin):
         ledger = self.ledger
         ledger.hit(used)
         for key in used:
+            self.audits.used(key)
             self.paid[key] = 0.0  # what is computed from it now did not pay for it
         ledger.skipped += (
             sum(ledger.kept[k].tasks or 1 for k in used)
@@ -321,11 +343,15 @@ class CachePlugin(SchedulerPlugin):
     @guarded
     def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Offer what has just been computed to the ledger, and notice what is gone."""
+        self.audits.transition(key, finish)
         if finish == "memory":
             if start == "processing":
                 self._finished(key, kwargs.get("startstops") or ())
         elif start == "memory" and key in self.ledger:
             self._gone(key)
+        elif start == "processing" and finish == "waiting":
+            # It failed, and is tried again: who knows what comes of it the next time.
+            self.tainted.add(key)
         if finish == "forgotten":
             self.paid.pop(key, None)
             self.outputs.pop(key, None)
@@ -377,13 +403,18 @@ class CachePlugin(SchedulerPlugin):
         self.refused[name] = why
 
     def _may_keep(self, ts: TaskState) -> bool:
-        once = not readable_again(ts.type)
-        if once or (self.tainted and any(d.key in self.tainted for d in ts.dependencies)):
-            self._refuse(ts.key, f"a value of type {ts.type} {ONCE}" if once else UPSTREAM)
-            if ts.dependents:
-                self.tainted.add(ts.key)
-            return False
-        return not ts.actor
+        if not readable_again(ts.type):
+            why = f"a value of type {ts.type} {ONCE}"
+        elif ts.key in self.tainted:
+            why = RETRIED
+        elif self.tainted and any(d.key in self.tainted for d in ts.dependencies):
+            why = UPSTREAM
+        else:
+            return not ts.actor
+        self._refuse(ts.key, why)
+        if ts.dependents:
+            self.tainted.add(ts.key)
+        return False
 
     def _offer(self, ts: TaskState, paid: float) -> None:
         key = ts.key
