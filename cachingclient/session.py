@@ -348,6 +348,7 @@ class Session:
             lifted=frozenset(plan.lifted),
             lift_all=lift_all,
             alive=plan.alive,
+            refused=tuple(plan.refused),
             sources=seen.digests,
             unsure=seen.unsure,
             made_of=seen.made_of,

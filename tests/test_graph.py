@@ -456,7 +456,7 @@ def chosen(collection, alive=None, affordable=PLENTY) -> list[str]:
     """Layers that get a barrier, by the beginning of their names; all are alive by default."""
     hlg = hlg_of(collection)
     alive = hlg.layers if alive is None else {the(n, hlg.layers) for n in alive}
-    return sorted(map(key_split, choose(hlg, graph_facts(hlg, ()), alive, affordable)))
+    return sorted(map(key_split, choose(hlg, graph_facts(hlg, ()), alive, affordable).chosen))
 
 
 def test_a_users_function_that_is_alive_gets_a_barrier():
@@ -485,7 +485,7 @@ def test_through_layers_that_only_hand_on():
     parts = [da.from_delayed(dask.delayed(user, pure=True)(i), (4,), float) for i in range(2)]
     x = da.concatenate(parts)
     hlg = hlg_of((x + 1).sum())
-    found = choose(hlg, graph_facts(hlg, ()), {x.name}, PLENTY)
+    found = choose(hlg, graph_facts(hlg, ()), {x.name}, PLENTY).chosen
     assert found == [x.name]
 
 
@@ -532,12 +532,12 @@ def test_no_more_than_can_be_afforded():
     names = {"other", "user"}
     hlg = hlg_of(total)
     alive = {n for n in hlg.layers if key_split(n) in names}
-    everything = choose(hlg, graph_facts(hlg, ()), alive, PLENTY)
+    everything = choose(hlg, graph_facts(hlg, ()), alive, PLENTY).chosen
     assert sorted(len(hlg.layers[n]) for n in everything) == [4, 25]
     # The cheapest first, so that one too large takes nothing away from the others.
-    (cheap,) = choose(hlg, graph_facts(hlg, ()), alive, 10)
+    (cheap,) = choose(hlg, graph_facts(hlg, ()), alive, 10).chosen
     assert len(hlg.layers[cheap]) == 4
-    assert choose(hlg, graph_facts(hlg, ()), alive, 3) == []
+    assert choose(hlg, graph_facts(hlg, ()), alive, 3).chosen == []
 
 
 def test_loads_that_slices_are_pushed_into_get_none():

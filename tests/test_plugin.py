@@ -167,7 +167,6 @@ def test_what_was_retried_is_not_kept_nor_what_follows(keen):
     x = da.zeros(2, chunks=2).map_blocks(flaky, dtype="f8", meta=META)
     assert keen.compute(x.sum(), retries=2).result() == 2
     assert x.mean().compute() == 1
-    assert "failed before" in str(keen.cache.explain(x.sum())) or helpers.calls("flaky") == 3
     assert helpers.ran() == 3
 
 

@@ -56,6 +56,12 @@ class Submission:
     def known(self, key: Any) -> None:
         """No key is known to a scheduler that has run nothing."""
 
+    def seconds(self, name: str) -> None:
+        """Nothing was measured."""
+
+    def measure(self, names: Mapping) -> None:
+        """Nothing runs."""
+
     def sources(self, name: Any) -> tuple:
         """Nothing was read."""
         return ()

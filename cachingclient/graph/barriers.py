@@ -8,7 +8,7 @@ the price of one more task a chunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask.blockwise import Blockwise
 from dask.core import flatten
@@ -43,9 +43,18 @@ def graphs_of(expr: Expr) -> Iterator[tuple[HLGExpr, HighLevelGraph]]:
         yield expr, expr.hlg
 
 
+class Choice(NamedTuple):
+    """Layers of unknown work that somebody holds."""
+
+    #: those that get a barrier
+    chosen: list[str]
+    #: those that would cost too much, as long as nobody knows what they save
+    refused: list[str]
+
+
 def choose(
     hlg: HighLevelGraph, facts: GraphFacts, alive: Iterable[str], affordable: float
-) -> list[str]:
+) -> Choice:
     """Layers whose keys should stay visible, nothing about them having been measured.
 
     Only work of unknown cost (functions that users hand to collections) can be worth a
@@ -71,13 +80,11 @@ def choose(
         and not _feeds_getter(n, hlg, facts.layers)
     }
     last = [n for n in wanted if not _reaches(n, wanted, hlg.dependents)]
-    chosen = []
+    choice = Choice([], [])
     for name in sorted(last, key=lambda n: (facts.layers[n].nkeys, n)):
         affordable -= facts.layers[name].nkeys or 0
-        if affordable < 0:
-            break
-        chosen.append(name)
-    return chosen
+        (choice.chosen if affordable >= 0 else choice.refused).append(name)
+    return choice
 
 
 def _unknown_work(

@@ -15,6 +15,7 @@ from cachingclient.graph.pruning import prune_layers, prune_tasks
 from cachingclient.internals import Expr, GraphNode, as_graph
 from cachingclient.judging import judge
 from cachingclient.registry import PLUGINS
+from cachingclient.tasks import parts_of
 
 logger = logging.getLogger("distributed.scheduler.cachingclient")
 
@@ -45,8 +46,15 @@ class Request:
     unsure: frozenset[Any] = frozenset()
     #: {name: sources that it is made of}, as far as the client can tell
     made_of: Mapping[Any, Iterable[Any]] = field(default_factory=dict)
+    #: layers of unknown work that get a barrier once it is known that they are slow
+    refused: tuple[str, ...] = ()
     #: {name: whether a living collection needs it}, as far as known
     alive: Mapping[str, bool] = field(default_factory=dict)
+
+
+#: A layer is worth a barrier when a key takes so many times what one more task costs: it must
+#: pay although it may never be asked for again.
+SLOW = 2
 
 
 class Everything:
@@ -99,6 +107,7 @@ class Envelope:
         request = self.request
         kept = submission.kept if request.use else {}
         dropped = self._prune_layers(submission) if kept else 0
+        unmeasured = self._protect_slow(submission) if request.use else []
         assert self.expr is not None
         graph = as_graph(self.expr.__dask_graph__())
         verdict = judge(
@@ -119,9 +128,20 @@ class Envelope:
             return submission.known(key) if has_token(key_name(key)) else None
 
         tasks, used = prune_tasks(graph, request.outputs, is_kept, known)
+        submission.measure(found_in(graph, unmeasured))
         total = len(graph) + dropped
         submission.planned(verdict, used, tasks, total=total, skipped=total - len(tasks))
         return tasks
+
+    def _protect_slow(self, submission: Any) -> list[str]:
+        """Set barriers at layers that were slow before; returns those of which nobody knows."""
+        assert self.expr is not None
+        known = {name: submission.seconds(name) for name in self.request.refused}
+        slow = {
+            n for n, s in known.items() if s is not None and s > SLOW * submission.task_overhead
+        }
+        self.expr = protect(self.expr, slow)
+        return [name for name in known if name not in slow]
 
     def _prune_layers(self, submission: Any) -> int:
         """Drop what is kept whole, and make what is kept in part visible."""
@@ -138,6 +158,19 @@ class Envelope:
             visible |= worth_reading(hlg, number_kept, submission.paid, submission.task_overhead)
         self.expr = protect(self.expr, visible)
         return dropped
+
+
+def found_in(graph: Mapping[Key, Any], layers: list[str]) -> dict[str, str]:
+    """{name of a fused task: one of some layers that is a part of it}."""
+    found: dict[str, str] = {}
+    if layers:
+        wanted = set(layers)
+        for key, task in graph.items():
+            name = key_name(key)
+            if name not in found:
+                parts = (part for part, _ in parts_of(name, task))
+                found[name] = next((part for part in parts if part in wanted), "")
+    return {name: layer for name, layer in found.items() if layer}
 
 
 def open_envelope(expr: Expr | None, request: Request) -> Envelope:

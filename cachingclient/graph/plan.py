@@ -29,6 +29,8 @@ class Plan:
     lifted: set[Any]
     #: {name of a layer: whether a living collection needs it}
     alive: dict[str, bool]
+    #: layers that get a barrier once it is known that they are slow
+    refused: list[str]
 
 
 def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any) -> Plan:
@@ -54,14 +56,15 @@ def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any
     alive, chosen = _barriers(graphs, facts, settings)
     new, renamed = finalize.rename(expr, lambda name: name not in denied, said)
     _deny_random_names(graphs, renamed, denied)
-    if any(chosen):
-        new = barriers.protect(new, {name for names in chosen for name in names})
-    return Plan(new, renamed, denied, lifted, alive)
+    if protected := {name for choice in chosen for name in choice.chosen}:
+        new = barriers.protect(new, protected)
+    refused = [name for choice in chosen for name in choice.refused]
+    return Plan(new, renamed, denied, lifted, alive, refused)
 
 
 def _barriers(
     graphs: list[tuple[HLGExpr, HighLevelGraph]], facts: list[GraphFacts], settings: Settings
-) -> tuple[dict[str, bool], list[list[str]]]:
+) -> tuple[dict[str, bool], list[barriers.Choice]]:
     alive: dict[str, bool] = {}
     chosen = []
     if liveness.KNOWN:

@@ -142,6 +142,7 @@ def _tasks(ts: TaskState, new: dict[Any, Any]) -> dict[Any, Any]:
         if key is None or key in found:
             continue
         needs = {d.key: new[d.key] for d in task.dependencies if d.key in new}
-        found[key] = task.run_spec.substitute(needs, key=key)
+        spec: Any = task.run_spec
+        found[key] = spec.substitute(needs, key=key)
         work.extend(task.dependencies)
     return found

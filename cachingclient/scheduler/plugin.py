@@ -31,6 +31,7 @@ from cachingclient.registry import PLUGINS
 from cachingclient.scheduler.audit import Audits
 from cachingclient.scheduler.cancelling import CancelGuard
 from cachingclient.scheduler.desk import NAME, Desk
+from cachingclient.scheduler.durations import Durations
 from cachingclient.scheduler.environment import Environment
 from cachingclient.scheduler.freshness import Freshness
 from cachingclient.scheduler.guard import guarded
@@ -122,6 +123,7 @@ class CachePlugin(SchedulerPlugin):
         self.allowed = OrderedDict()
         self.alive = OrderedDict()
         self.refused = OrderedDict()
+        self.durations = Durations()
         self.freshness = Freshness(self.settings["source_lifetime"], time.monotonic)
         self.paid, self.outputs, self.tainted = {}, {}, set()
 
@@ -201,6 +203,7 @@ class CachePlugin(SchedulerPlugin):
                 *self.freshness.sources(name),
                 *request.made_of.get(name, ()),
             ),
+            seconds=self.durations.seconds,
             known=self.known_task,
             is_known=self.scheduler.tasks.__contains__,
             complete=self._complete(request),
@@ -304,6 +307,7 @@ class CachePlugin(SchedulerPlugin):
                 self._allow(submission.verdict.allowed)
             for name in submission.verdict.denied:
                 self.allowed.pop(name, None)
+        self.durations.watch(submission.measured)
         self._note_outputs(submission)
         self._note_alive(submission.request.alive)
         self._count_hits(submission)
@@ -373,6 +377,7 @@ class CachePlugin(SchedulerPlugin):
             # Shared work is counted once, however many results share it.
             paid += self.paid.get(dependency.key, 0.0) / (len(dependency.dependents) or 1)
         self.paid[key] = paid
+        self.durations.ran(key_name(key), seconds)
         if key_name(key) not in self.allowed or not self._may_keep(ts):
             return
         self.ledger.ran(key, seconds)

@@ -33,6 +33,8 @@ class Submission:
         Names that may be depended on.
     sources : callable
         Sources that a name was made of.
+    seconds : callable
+        How long a key of a layer takes, if that is known.
     known : callable
         How the scheduler would compute a key.
     is_known : callable
@@ -55,6 +57,7 @@ class Submission:
         task_overhead: float,
         trusted: Container[Any],
         sources: Callable[[Any], Collection[Any]],
+        seconds: Callable[[str], float | None],
         known: Callable[[Key], Any],
         is_known: Callable[[Key], bool],
         complete: bool,
@@ -68,15 +71,22 @@ class Submission:
         self.task_overhead = task_overhead
         self.trusted = trusted
         self.sources = sources
+        self.seconds = seconds
         self.known = known
         self.is_known = is_known
         self.complete = complete
         self.deadline = deadline
         self._withdraw = withdraw
+        #: {name of a fused task: the layer whose cost it tells}
+        self.measured: Mapping[str, str] = {}
         self.outputs = set(request.outputs)
         self.verdict: Verdict | None = None
         self.used: list[Key] = list(request.outputs) if complete else []
         self.total = self.skipped = 0
+
+    def measure(self, names: Mapping[str, str]) -> None:
+        """Note what is to be measured; runs in the thread that made the graph."""
+        self.measured = names
 
     def planned(
         self,

@@ -22,6 +22,7 @@ Left out is what plain dask itself does differently from run to run, or against 
 - calls while an error or a cancel stops a computation half way;
 - a name that is used for something else before the scheduler has forgotten it (`Stage.settle`);
 - collections of several sorts in one dask.compute, which mixes their answers up;
+- da.store with a lock: it finds its client by chance where two are in one process;
 - unseeded random arrays, whose values differ from session to session;
 - files that are rewritten within one tick of the clock (`newer`).
 """

@@ -606,9 +606,9 @@ class Author:
                 f"da.to_zarr({v}.rechunk({v}.chunksize), {p}.zarr')",
                 f"{v}.rechunk({v}.chunksize).to_zarr({p}.zarr')",
                 f"da.to_npy_stack({p}.npys', {v})",
-                f"{v}.store(Target({p}.npy', {v}))",
+                f"{v}.store(Target({p}.npy', {v}), lock=False)",
                 f"da.store([{v}], [Target({p}.npy', {v})], lock=False)",
-                f"da.store({v}, Target({p}.npy', {v}), compute=False).compute()",
+                f"da.store({v}, Target({p}.npy', {v}), lock=False, compute=False).compute()",
             ),
             "frame": (
                 f"{v}.to_parquet({p}.parquet')",
