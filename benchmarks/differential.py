@@ -112,7 +112,7 @@ def run(seeds: Sequence[int], processes: bool, options: argparse.Namespace) -> l
 def quiet() -> None:
     """Sessions fail on purpose; what `playing` listens to stays as it is."""
     warnings.simplefilter("ignore")
-    for logger in [logging.getLogger(name) for name in (None, *logging.root.manager.loggerDict)]:
+    for logger in [logging.getLogger(name) for name in logging.root.manager.loggerDict]:
         for handler in logger.handlers:
             handler.setLevel(logging.CRITICAL + 1)
 

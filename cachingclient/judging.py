@@ -175,7 +175,7 @@ def _handed_over(task: Any, graph: Mapping[Key, Any]) -> Iterator[Any]:
 
 
 def spread_sources(
-    made_of: dict[Any, set[Any]], dependents: Callable[[Any], Iterable[Any]]
+    made_of: dict[Any, set[Any]], dependents: Callable[[Any], Iterable[Any] | None]
 ) -> None:
     """Hand on, in place, of what names were made to what depends on them.
 
@@ -197,7 +197,7 @@ def spread_sources(
     while work:
         name = work.popleft()
         of_name = made_of[name]
-        for dependent in dependents(name):
+        for dependent in dependents(name) or ():
             known = made_of.setdefault(dependent, set())
             if not of_name <= known:
                 known |= of_name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import warnings
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Collection, Container, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from distributed.client import futures_of
 from distributed.protocol.pickle import dumps
 
 from cachingclient import admission, internals
+from cachingclient.bounded import Bounded
 from cachingclient.config import Settings
 from cachingclient.explaining import Explanation, explain
 from cachingclient.graph.envelope import Envelope, Everything, Request
@@ -63,9 +64,9 @@ class Session:
     """
 
     #: names whose futures may be depended on, the least recent first
-    trusted: OrderedDict[Any, None]
+    trusted: Bounded
     #: final keys that plain dask would have given a name of their own each time
-    finals: OrderedDict[Key, None]
+    finals: Bounded
 
     def __init__(self, client: Client, settings: Settings, limit: float | None = None) -> None:
         self.client = client
@@ -73,8 +74,8 @@ class Session:
         self.limit = limit
         self.recent = RecentKeys(settings.recent_keys)
         self.pending = PendingJobs()
-        self.trusted = OrderedDict()
-        self.finals = OrderedDict()
+        self.trusted = Bounded(REMEMBERED)
+        self.finals = Bounded(REMEMBERED)
         self.watch = Watch(settings.checksums)
         #: id of the scheduler, while it keeps results for this client
         self.scheduler_id: str | None = None
@@ -396,10 +397,10 @@ class Session:
         return Request(self.scheduler_id, self.client.id, tuple(keys), rules=rules, **kwargs)
 
     def _trust(self, names: Any) -> None:
-        _remember(self.trusted, names)
+        self.trusted.note_all(names)
 
     def _note_finals(self, keys: Any) -> None:
-        _remember(self.finals, keys)
+        self.finals.note_all(keys)
 
     async def explain(self, collection: Any) -> Explanation:
         """Explain what would become of a collection."""
@@ -437,11 +438,3 @@ class Session:
                 rest.append(future)
         self._cancelling.update({f.key for f in rest if f.key in self.finals})
         return rest
-
-
-def _remember(names: OrderedDict[Any, None], new: Any) -> None:
-    for name in new:
-        names[name] = None
-        names.move_to_end(name)
-    while len(names) > REMEMBERED:
-        names.popitem(last=False)

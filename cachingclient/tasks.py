@@ -15,7 +15,9 @@ from cachingclient.inspection import impurity
 #: Modules in those that are not.
 NOT_CHEAP = ("numpy.linalg", "numpy.random", "numpy.fft")
 #: Modules whose functions are cheap: what they do to a block costs less than a task.
-CHEAP = "dask numpy operator _operator math cmath builtins toolz tlz cytoolz functools itertools".split()
+CHEAP = frozenset(
+    "builtins cmath cytoolz dask functools itertools math numpy operator _operator tlz toolz".split()
+)
 
 #: How deep fused tasks and wrapped functions are looked into.
 DEEP = 40

@@ -6,13 +6,13 @@ import asyncio
 import hashlib
 import sys
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from dask.highlevelgraph import HighLevelGraph
 
 from cachingclient.admission import key_name
+from cachingclient.bounded import Bounded
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.functions import functions_of, functions_of_tasks
 from cachingclient.inspection import fingerprint
@@ -53,8 +53,8 @@ class Watch:
 
     def __init__(self, checksums: Iterable[str]) -> None:
         self.sources = Sources(cheap=checksums)
-        self._digests: OrderedDict[Any, str] = OrderedDict()
-        self._made_of: OrderedDict[Any, set[Any]] = OrderedDict()
+        self._digests = Bounded(REMEMBERED)
+        self._made_of = Bounded(REMEMBERED)
 
     def look(self, expr: Expr) -> Seen:
         """Look at the sources of an expression."""
@@ -97,11 +97,12 @@ class Watch:
                 made_of.setdefault(name, set()).add(name)
         # Fusion may leave nothing of a layer but the names of those that follow.
         for hlg in graphs if made_of else ():
-            spread_sources(made_of, lambda name, of=hlg.dependents: of.get(name, ()))  # type: ignore
+            spread_sources(made_of, hlg.dependents.get)
         changed = bool(unsure) or any(
             self._digests.get(source, digest) != digest for source, digest in digests.items()
         )
-        _remember(self._digests, digests)
+        for source, digest in digests.items():
+            self._digests.note(source, digest)
         return Seen(digests, made_of, unsure, changed, remarks)
 
     def _check(self, found: Mapping[Any, Any]) -> Check:
@@ -118,7 +119,8 @@ class Watch:
         for source, names in readers.items():
             for name in names:
                 made.setdefault(name, set()).add(source)
-        _remember(self._made_of, made)
+        for name, of_name in made.items():
+            self._made_of.note(name, of_name)
 
 
 def _remarks(found: Mapping[Any, Any], check: Check) -> dict[Any, str]:
@@ -179,11 +181,3 @@ def _on_event_loop() -> bool:
     except RuntimeError:
         return False
     return True
-
-
-def _remember(known: OrderedDict[Any, Any], new: Mapping[Any, Any]) -> None:
-    known.update(new)
-    for name in new:
-        known.move_to_end(name)
-    while len(known) > REMEMBERED:
-        known.popitem(last=False)

@@ -153,7 +153,7 @@ async def test_losing_all_workers_leaves_no_task():
         await until(lambda: not c.scheduler.tasks)
         assert not c.plugin.ledger.kept
         assert c.plugin.ledger.currsize == 0
-        assert not c.plugin.paid and not c.plugin.outputs
+        assert not c.plugin.books.paid and not c.plugin.books.outputs
 
 
 @gen_test(config=FAST)

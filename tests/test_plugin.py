@@ -274,4 +274,5 @@ def test_plugin_forgets_what_it_knew_of_forgotten_tasks(keen):
     helpers.forgotten(keen)
     plugin = plugin_of(keen)
     helpers.wait_until(lambda: nothing_is_held(keen))
-    assert not plugin.paid and not plugin.outputs and not plugin.tainted
+    books = plugin.books
+    assert not books.paid and not books.outputs and not books.tainted

@@ -114,7 +114,9 @@ def test_final_result_that_the_client_believes_in(keen):
     assert total.compute() == 8
     assert helpers.ran() == 0
     (key,) = keen._session.recent._keys
+    helpers.forgotten(keen)
     keen.cache.clear()
+    helpers.wait_until(lambda: not plugin_of(keen).scheduler.tasks)
     helpers.wait_until(lambda: not keen._session.recent.knows([key]))
     keen._session.recent.kept([key])
     assert total.compute() == 8

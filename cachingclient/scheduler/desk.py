@@ -109,7 +109,7 @@ class Desk:
             "seconds": sum(k.paid for k in kept),
             "hits": sum(k.hits for k in kept),
             "score": sum(ledger.policy.score(k) for k in keys) / len(keys),
-            "alive": plugin.alive.get(name),
+            "alive": plugin.books.alive.get(name),
             "workers": sorted({ws.address for ts in states for ws in ts.who_has or ()}),
         }
 
@@ -117,16 +117,16 @@ class Desk:
         """What is kept of layers, and why the rest is not."""
         plugin = self.plugin
         return {
-            name: {"kept": plugin.ledger.number(name), "why": plugin.refused.get(name, "")}
+            name: {"kept": plugin.ledger.number(name), "why": plugin.books.refused.get(name, "")}
             for name in names
         }
 
     def clear(self, prefix: str | None = None, names: Iterable[Any] | None = None) -> None:
         """Let go of everything, of a key prefix, or of some layers and what they made possible."""
         if names is None:
-            self.plugin.let_go(self.plugin.ledger.matching(prefix))
+            self.plugin.release.now(self.plugin.ledger.matching(prefix))
         else:
-            self.plugin.let_go(self.plugin.kept_downstream(set(names)))
+            self.plugin.release.downstream(set(names))
 
     def resize(self, limit: float) -> int:
         """Change the limit; returns it in bytes."""

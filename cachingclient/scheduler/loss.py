@@ -22,7 +22,7 @@ class Losses:
     ----------
     holder : Holder
     forget : callable
-        Takes a key off the books.
+        Takes keys off the books.
     is_kept : callable
         Whether a key is on the books.
     """
@@ -30,7 +30,7 @@ class Losses:
     def __init__(
         self,
         holder: Holder,
-        forget: Callable[[Key], None],
+        forget: Callable[[list[Key]], Any],
         is_kept: Callable[[Key], bool],
     ) -> None:
         self.holder = holder
@@ -49,7 +49,7 @@ class Losses:
 
     def _drop(self, ts: TaskState) -> None:
         self.holder.let_go_silently(ts)
-        self._forget(ts.key)
+        self._forget([ts.key])
 
     def _worker_is_lost(self, message: dict[str, Any]) -> None:
         """The scheduler is about to compute again what somebody wants: not for us."""
@@ -76,8 +76,7 @@ class Losses:
             self.scheduler.transitions(gone, stimulus_id or stimulus())
         if last:
             keys = [ts.key for ts in self.holder.client.wants_what]
-            for key in keys:
-                self._forget(key)
+            self._forget(keys)
             self.holder.let_go(keys)
 
     def worker_removed(self, stimulus_id: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Container, Mapping
+from collections.abc import Collection, Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from dask.typing import Key
@@ -13,76 +13,74 @@ from cachingclient.admission import key_name
 if TYPE_CHECKING:
     from cachingclient.graph.envelope import Request
     from cachingclient.judging import Verdict
+    from cachingclient.scheduler.plugin import CachePlugin
 
 
 class Submission:
     """One graph, from the moment its envelope is opened until the scheduler knows its tasks.
 
+    Its methods run in the thread that makes the graph: they read what the event loop changes,
+    and change nothing but the submission itself.
+
     Parameters
     ----------
+    plugin : CachePlugin
     request : Request
-    kept : mapping
-        What is kept: read from another thread, never changed there.
-    number_kept : callable
-        How many keys of a layer are kept.
-    paid : callable
-        Seconds of task time that the kept keys of a layer had cost.
-    task_overhead : float
-        Seconds that one more task costs.
-    trusted : container
-        Names that may be depended on.
-    sources : callable
-        Sources that a name was made of.
-    seconds : callable
-        How long a key of a layer takes, if that is known.
-    known : callable
-        How the scheduler would compute a key.
-    is_known : callable
-        Whether the scheduler knows a key.
-    complete : bool
-        Whether all that was asked for is kept.
-    withdraw : callable
-        Lets go of names, and of what keys depend on, on the event loop, and returns when
-        that is done.
     deadline : float
-        In seconds of `time.monotonic`.
+        When it is given up, in seconds of `time.monotonic`.
     """
 
-    def __init__(
-        self,
-        request: Request,
-        kept: Mapping[Key, Any],
-        number_kept: Callable[[str], int],
-        paid: Callable[[str], float],
-        task_overhead: float,
-        trusted: Container[Any],
-        sources: Callable[[Any], Collection[Any]],
-        seconds: Callable[[str], float | None],
-        known: Callable[[Key], Any],
-        is_known: Callable[[Key], bool],
-        complete: bool,
-        withdraw: Callable[[Collection[Any], Collection[Key]], None],
-        deadline: float,
-    ) -> None:
+    #: whether all that was asked for is kept
+    complete: bool
+    #: which names may be kept, once that is known
+    verdict: Verdict | None = None
+    #: tasks of the graph, and those of them that need not run
+    total: int = 0
+    skipped: int = 0
+    #: {name of a fused task: the layer whose cost it tells}
+    measured: Mapping[str, str] = {}
+
+    def __init__(self, plugin: CachePlugin, request: Request, deadline: float) -> None:
+        self.plugin = plugin
         self.request = request
-        self.kept = kept
-        self.number_kept = number_kept
-        self.paid = paid
-        self.task_overhead = task_overhead
-        self.trusted = trusted
-        self.sources = sources
-        self.seconds = seconds
-        self.known = known
-        self.is_known = is_known
-        self.complete = complete
         self.deadline = deadline
-        self._withdraw = withdraw
-        #: {name of a fused task: the layer whose cost it tells}
-        self.measured: Mapping[str, str] = {}
         self.outputs = set(request.outputs)
-        self.verdict: Verdict | None = None
-        self.used: list[Key] = list(request.outputs) if complete else []
-        self.total = self.skipped = 0
+        self.kept: Mapping[Key, Any] = plugin.ledger.kept
+        self.trusted: Container[Any] = plugin.books.allowed
+        self.task_overhead: float = plugin.settings["task_overhead"]
+        self.complete = self._is_complete()
+        self.used: list[Key] = list(request.outputs) if self.complete else []
+
+    def _is_complete(self) -> bool:
+        request = self.request
+        return request.use and all(
+            k in self.kept and key_name(k) not in request.denied for k in request.outputs
+        )
+
+    def number_kept(self, name: str) -> int:
+        """How many keys of a layer are kept."""
+        return self.plugin.ledger.number(name)
+
+    def paid(self, name: str) -> float:
+        """Seconds of task time that the kept keys of a layer had cost."""
+        return self.plugin.ledger.paid(name)
+
+    def seconds(self, name: str) -> float | None:
+        """How long a key of a layer takes, if that is known."""
+        return self.plugin.durations.seconds(name)
+
+    def sources(self, name: Any) -> Collection[Any]:
+        """Sources that a name was made of."""
+        return (*self.plugin.freshness.sources(name), *self.request.made_of.get(name, ()))
+
+    def known(self, key: Key) -> Any:
+        """How the scheduler would compute a key, if it knows all that it needs for that."""
+        tasks = self.plugin.scheduler.tasks
+        ts = tasks.get(key)
+        task = ts.run_spec if ts is not None else None
+        if task is None or not all(d in tasks for d in task.dependencies):
+            return None
+        return task
 
     def measure(self, names: Mapping[str, str]) -> None:
         """Note what is to be measured; runs in the thread that made the graph."""
@@ -102,9 +100,10 @@ class Submission:
         if not refused:
             return
         # What the scheduler knows already may have been made to depend on kept keys.
-        known = [k for k in tasks if key_name(k) in refused and self.is_known(k)]
+        there = self.plugin.scheduler.tasks
+        known = [k for k in tasks if key_name(k) in refused and k in there]
         if known or any(self.number_kept(name) for name in refused):
-            self._withdraw(list(refused), known)
+            self.plugin.withdraw(list(refused), known)
 
 
 class Submissions:

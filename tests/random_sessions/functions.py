@@ -10,7 +10,13 @@ import random
 
 #: {sort of value: expressions of x and n}
 PURE = {
-    "array": ("x + {n}", "x * {n}", "x - x.min() + {n}", "np.sort(x) + {n}", "np.where(x > {n}, x, 0)"),
+    "array": (
+        "x + {n}",
+        "x * {n}",
+        "x - x.min() + {n}",
+        "np.sort(x) + {n}",
+        "np.where(x > {n}, x, 0)",
+    ),
     "frame": (
         "x.assign(b=x.b + {n})",
         "x.assign(b=x.b * {n}, a=x.a % 3)",

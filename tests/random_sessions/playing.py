@@ -28,6 +28,7 @@ import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from distributed import Future
 from random_sessions import counting
 from random_sessions.comparing import error_text, same, tidy
 from random_sessions.functions import PRELUDE
@@ -136,7 +137,7 @@ class Target:
 
 #: By their names, as users import them
 MODULES = {
-    **{"asyncio": asyncio, "da": da, "dask": dask, "db": db, "dd": dd, "np": np, "os": os, "pd": pd},
+    **{"da": da, "dask": dask, "db": db, "dd": dd, "np": np, "os": os, "pd": pd},
     **{"random": random, "time": time, "uuid": uuid, "datetime": datetime},
     **{"partial": functools.partial, "sleep": time.sleep, "clock": time.time},
 }
@@ -194,8 +195,7 @@ class Stage:
         with self.client.as_current(), _logged() as self.messages:
             namespace = self.namespace(str(top))
             outcomes = [self.step(step, namespace, top) for step in steps]
-            # Not cleared: dask may hold on to an expression, and with it to our functions.
-            del namespace
+            let_go(namespace)
             outcomes.append(self.end())
         return outcomes
 
@@ -289,6 +289,13 @@ def _superfluous(scheduler: Any, wanted: set[Any]) -> str:
         needed |= new
         work.extend(new)
     return " ".join(str(ts.key) for ts in scheduler.tasks.values() if ts not in needed)
+
+
+def let_go(namespace: dict[str, Any]) -> None:
+    """Delete what a user would hold on to: dask may hold on to functions for longer."""
+    for name, value in list(namespace.items()):
+        if isinstance(value, Future) or dask.is_dask_collection(value):
+            del namespace[name]
 
 
 def remove(top: Path, prefix: str) -> None:

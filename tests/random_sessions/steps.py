@@ -37,10 +37,10 @@ class Var(NamedTuple):
 
 #: {theme: {what may happen, beside what always may: how often}}
 THEMES: dict[str, dict[str, float]] = {
-    "inplace": {"inplace": 5, "change_answer": 1, "write": 1},
+    "inplace": {"inplace": 6, "change_answer": 1, "write": 1},
     "held": {"persist": 2, "future": 3, "cancel": 1, "together": 1, "failing": 1},
     "files": {"source": 3, "rewrite": 4, "write": 3, "persist": 0.5, "impure": 0.5},
-    "names": {"impure": 3, "unsaid": 3, "fixed": 3, "failing": 1, "future": 1, "together": 1},
+    "names": {"impure": 4, "unsaid": 3, "fixed": 3, "failing": 1, "future": 1, "together": 1},
 }
 #: What may happen in every session
 ALWAYS = {
@@ -391,7 +391,8 @@ class Author:
 
     def change_answer(self) -> None:
         """A user changes what he got."""
-        for sort, change in (("array", "got += 1"), ("frame", "got['b'] = 0"), ("bag", "got[:] = []")):
+        changes = {"array": "got += 1", "frame": "got['b'] = 0", "bag": "got[:] = []"}
+        for sort, change in changes.items():
             var = self.pick(sort)
             if var is not None:
                 self.step(f"got = {var.name}.compute(); {change}; show(got)", again=True)
@@ -450,7 +451,8 @@ class Author:
         self.step(f"del {var.name}")
 
     def future(self) -> None:
-        getattr(self, f"future_{self.rng.choice(('submit', 'map', 'compute', 'scatter', 'input'))}")()
+        way = self.rng.choice(("submit", "map", "compute", "scatter", "input"))
+        getattr(self, f"future_{way}")()
 
     def future_submit(self) -> None:
         value = self.n()
@@ -542,7 +544,8 @@ class Author:
                 "client.submit(abs, client.submit({f}, {n}, key='{k}'), pure=True).result()",
                 "client.gather(client.map({f}, [{n}, 2], key=['{k}', '{k}-2']))",
                 "dask.delayed({f})({n}, dask_key_name='{k}').compute()",
-                "dask.delayed(abs, pure=True)(dask.delayed({f})({n}, dask_key_name='{k}')).compute()",
+                "dask.delayed(abs, pure=True)(dask.delayed({f})({n}, dask_key_name='{k}'))"
+                ".compute()",
                 "da.from_array(np.full(6, {n}), chunks=3, name='{k}').map_blocks({f}, dtype='i8',"
                 " meta=np.empty(0, 'i8')).compute()",
                 "da.from_array(np.full(6, {n}), chunks=3, name='{k}').map_blocks({f}, dtype='i8',"
@@ -565,7 +568,8 @@ class Author:
                 "client.submit({f}, {n}, pure=True).result()",
                 "dask.delayed({f}, pure=True)({n}).compute()",
                 "dask.delayed(abs, pure=True)(dask.delayed({f}, pure=True)({n})).compute()",
-                "da.ones(4, chunks=4).map_blocks({f}, dtype='f8', meta=np.empty(0)).sum().compute()",
+                "da.ones(4, chunks=4).map_blocks({f}, dtype='f8', meta=np.empty(0)).sum()"
+                ".compute()",
                 "db.from_sequence([{n}], npartitions=1).map({f}).sum().compute()",
             )
         )

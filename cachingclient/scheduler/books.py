@@ -1,0 +1,78 @@
+"""What is known of names and keys beside what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cachingclient.admission import key_name
+from cachingclient.bounded import Bounded
+
+if TYPE_CHECKING:
+    from dask.typing import Key
+
+#: Names that are remembered.
+REMEMBERED = 100_000
+
+
+class Books:
+    """Names that may be kept, keys that were asked for, and why something was refused."""
+
+    #: {name that may be kept: None}
+    allowed: Bounded
+    #: {name: whether a living collection needed it at its last submission}
+    alive: Bounded
+    #: {name: why its last key was not kept}
+    refused: Bounded
+    #: names that an audit found to differ: never kept again
+    rejected: set[Any]
+    #: {key: seconds of task time that it had cost}, while the scheduler knows the key
+    paid: dict[Key, float]
+    #: {key that a client asked for: (ids of the clients, tasks of its graph)}
+    outputs: dict[Key, tuple[set[str], int]]
+    #: keys whose values cannot be kept, nor what is computed from them
+    tainted: set[Key]
+
+    def __init__(self) -> None:
+        self.rejected = set()
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget all but what was found to be wrong."""
+        self.allowed = Bounded(REMEMBERED)
+        self.alive = Bounded(REMEMBERED)
+        self.refused = Bounded(REMEMBERED)
+        self.paid, self.outputs, self.tainted = {}, {}, set()
+
+    def forgotten(self, key: Key) -> None:
+        """The scheduler has forgotten a key."""
+        self.paid.pop(key, None)
+        self.outputs.pop(key, None)
+        self.tainted.discard(key)
+
+    def allow(self, names: Iterable[Any]) -> None:
+        """Names may be kept."""
+        self.allowed.note_all(n for n in names if n not in self.rejected)
+
+    def deny(self, names: Iterable[Any], why: str | None = None) -> None:
+        """Names may not be kept any more."""
+        for name in names:
+            self.allowed.pop(name, None)
+            if why is not None:
+                self.refused.note(name, why)
+
+    def refuse(self, key: Key, why: str) -> None:
+        """A key is not kept."""
+        self.refused.note(key_name(key), why)
+
+    def asked(self, client: str, keys: Iterable[Key], tasks: int) -> None:
+        """A client asked for keys, each the result of so many tasks."""
+        for key in keys:
+            clients, _ = self.outputs.get(key, (set(), 0))
+            clients.add(client)
+            self.outputs[key] = clients, tasks
+
+    def living(self, alive: Mapping[str, bool]) -> None:
+        """Note what living collections need."""
+        for name, is_alive in alive.items():
+            self.alive.note(name, is_alive)

@@ -1,0 +1,124 @@
+"""What becomes of a key that has just been computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from cachingclient.admission import (
+    ONCE,
+    RETRIED,
+    SHARED,
+    UNGUARDED,
+    UPSTREAM,
+    key_name,
+    readable_again,
+)
+
+if TYPE_CHECKING:
+    from dask.typing import Key
+    from distributed.scheduler import TaskState
+
+    from cachingclient.scheduler.plugin import CachePlugin
+
+#: Seconds that a task costs beside its own time, in the scheduler and around it.
+OVERHEAD = 1e-3
+#: Seconds that asking for a result costs whatever it is: sending a graph, and waiting for it.
+REQUEST_OVERHEAD = 5e-3
+
+
+class Keeper:
+    """Offers to the ledger what may be kept.
+
+    Parameters
+    ----------
+    plugin : CachePlugin
+    kept : callable
+        Told of a client, and a key that is kept for it to ask for again.
+    """
+
+    def __init__(self, plugin: CachePlugin, kept: Callable[[str, list[Key]], Any]) -> None:
+        self.plugin = plugin
+        self.min_cost = plugin.settings["min_cost"]
+        self._kept = kept
+
+    def finished(self, ts: TaskState, startstops: Iterable[dict[str, Any]]) -> None:
+        """A key has come into memory."""
+        key, books = ts.key, self.plugin.books
+        seconds = OVERHEAD
+        for span in startstops:
+            if span["action"] == "compute":
+                seconds += span["stop"] - span["start"]
+        paid = books.paid[key] = seconds + self._paid_for(ts)
+        name = key_name(key)
+        self.plugin.durations.ran(name, seconds)
+        if name not in books.allowed:
+            return
+        if why := self._unkeepable(ts):
+            books.refuse(key, why)
+            if ts.dependents:
+                books.tainted.add(key)
+            return
+        self.plugin.ledger.ran(key, seconds)
+        if key in books.outputs:
+            paid += REQUEST_OVERHEAD
+        if why := self._not_now(name, paid):
+            books.refuse(key, why)
+        elif ts.waiters or ts.who_wants:
+            # Where nobody wants or awaits it its release is decided already.
+            self._offer(ts, paid)
+
+    def _paid_for(self, ts: TaskState) -> float:
+        paid = self.plugin.books.paid
+        # Shared work is counted once, however many results share it.
+        return sum(paid.get(d.key, 0.0) / (len(d.dependents) or 1) for d in ts.dependencies)
+
+    def _unkeepable(self, ts: TaskState) -> str | None:
+        """Why neither a key may be kept, nor what is computed from it."""
+        tainted = self.plugin.books.tainted
+        if not readable_again(ts.type):
+            return f"a value of type {ts.type} {ONCE}"
+        if ts.actor:
+            return "an actor"
+        if ts.key in tainted:
+            return RETRIED
+        if tainted and any(d.key in tainted for d in ts.dependencies):
+            return UPSTREAM
+        return None
+
+    def _not_now(self, name: Any, paid: float) -> str | None:
+        """Why a key is not kept as things are."""
+        plugin = self.plugin
+        if paid < self.min_cost:
+            return f"took less than min-cost ({self.min_cost * 1000:g} ms)"
+        if not plugin.guards.complete():
+            return UNGUARDED
+        if (
+            not plugin.settings["share_sources"]
+            and plugin.freshness.reads(name)
+            and plugin.desk.plain_clients()
+        ):
+            return SHARED
+        return None
+
+    def _offer(self, ts: TaskState, paid: float) -> None:
+        plugin, key = self.plugin, ts.key
+        clients, tasks = plugin.books.outputs.get(key, ((), 0))
+        keep, victims = plugin.ledger.offer(
+            key,
+            key_name(key),
+            paid,
+            ts.get_nbytes(),
+            tasks,
+            may_evict=not plugin.submissions.any(),
+            needed=plugin.books.alive.get(key_name(key)) is not False,
+        )
+        if victims:
+            plugin.release.soon(victims)
+        if not keep:
+            plugin.books.refuse(key, "no room: what is kept is worth more")
+            return
+        plugin.books.refused.pop(key_name(key), None)
+        plugin.holder.keep(ts)
+        for client in clients:
+            self._kept(client, [key])
