@@ -6,28 +6,27 @@ import contextlib
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Container, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
-import dask
 from dask.typing import Key
 from distributed import Future
 from distributed.client import futures_of
 from distributed.protocol.pickle import dumps
 
-from cachingclient import admission, internals
+from cachingclient import internals
 from cachingclient.bounded import Bounded
 from cachingclient.config import Settings
 from cachingclient.explaining import Explanation, explain
-from cachingclient.graph.envelope import Envelope, Everything, Request
-from cachingclient.graph.plan import Plan, make_plan
-from cachingclient.judging import judge
-from cachingclient.pending import LOST, Job, PendingJobs
+from cachingclient.graph.envelope import Everything
+from cachingclient.graph.plan import make_plan
+from cachingclient.pending import LOST, PendingJobs
 from cachingclient.recent import RecentKeys
-from cachingclient.scheduler.desk import NAME, PERMIT
-from cachingclient.scheduler.plugin import MANY_OUTPUTS, CachePlugin
-from cachingclient.watching import Seen, Watch
+from cachingclient.scheduler.desk import NAME
+from cachingclient.scheduler.plugin import CachePlugin
+from cachingclient.sending import Sending, Wish
+from cachingclient.watching import Watch
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -41,12 +40,6 @@ REMEMBERED = 100_000
 _said_pure: ContextVar[bool | None] = ContextVar("cachingclient-said-pure", default=None)
 #: Sessions that are switched off in this context.
 _disabled: ContextVar[frozenset[int]] = ContextVar("cachingclient-disabled", default=frozenset())
-
-#: What is said of how to compute something, that makes its result another one.
-_HOW = ("workers", "allow_other_workers", "resources", "retries", "user_priority")
-
-#: Annotations that don't make a result another one.
-_OURS = ("cache", "span")
 
 #: Messages of the scheduler that a session listens to beside the client.
 _WATCHED = ("key-in-memory", "task-erred", "cancelled-keys", "restart")
@@ -258,157 +251,20 @@ class Session:
             return plain(expr, keys, *args, **kw)
         keys = list(keys)
         try:
-            send = self._prepare(plain, expr, keys, args, kw)
+            wish = Wish.now(_said_pure.get(), id(self) in _disabled.get())
+            send = Sending(self, plain, keys, args, kw).prepare(expr, wish)
         except Exception as e:
             logger.exception("A computation is sent as a plain client would send it")
             self._warn(f"The cache was not used, because of {type(e).__name__}: {e}")
             send = None
         return plain(expr, keys, *args, **kw) if send is None else send()
 
-    def _prepare(
-        self, plain: Callable[..., Any], expr: Any, keys: list[Key], args: Any, kw: Any
-    ) -> Callable[[], Any]:
-        annotations = dask.get_annotations()
-        wish = annotations.get("cache")
-        said = _said_pure.get()
-        use = wish is not False and id(self) not in _disabled.get()
-        if isinstance(expr, internals.LLGExpr) or (
-            said is False and not (wish or self.settings.rules.impure)
-        ):
-            return self._prepare_tasks(plain, expr, keys, args, kw, use, said, wish)
-        if not use:
-            request = self._request(keys, use=False)
-            return lambda: plain(Envelope(expr, request), keys, *args, **kw)
-        how = {k: kw[k] for k in _HOW if kw.get(k)}
-        others = {k: v for k, v in annotations.items() if k not in _OURS}
-        plan = make_plan(expr, self.settings, self.trusted, (how, others))
-        seen = self.watch.look(expr)
-        return self._prepare_plan(plain, plan, seen, keys, args, kw, wish is True)
-
-    def _prepare_tasks(
-        self,
-        plain: Callable[..., Any],
-        expr: Any,
-        keys: list[Key],
-        args: Any,
-        kw: Any,
-        use: bool,
-        said: bool | None,
-        wish: bool | None,
-    ) -> Callable[[], Any]:
-        """Tasks as they are: the scheduler culls them, and hears of their names before."""
-        if use and (said is not False or wish or self.settings.rules.impure):
-            graph = internals.as_graph(expr.__dask_graph__())
-            lifted: Container[Any] = {admission.key_name(k) for k in graph} if wish else ()
-            seen = self.watch.look_at_tasks(graph)
-            verdict = judge(
-                graph,
-                self.trusted,
-                lifted=lifted,
-                rules=self.settings.rules,
-                sources=lambda name: seen.made_of.get(name, ()),
-            )
-            self.watch.note(verdict.readers)
-            readers = {s: list(names) for s, names in verdict.readers.items()}
-            allowed, denied = verdict.allowed, list(verdict.denied)
-        else:
-            inside = expr.__dask_graph__() if isinstance(expr, internals.LLGExpr) else keys
-            allowed, denied = set(), [admission.key_name(k) for k in inside]
-            seen, readers = Seen(), {}
-        self._trust(allowed)
-        message = {
-            "op": PERMIT,
-            "client": self.client.id,
-            "allowed": list(allowed),
-            "denied": denied,
-            "sources": seen.digests,
-            "unsure": list(seen.unsure),
-            "readers": readers,
-        }
-
-        def send() -> Any:
-            internals.send(self.client, message)
-            return plain(expr, keys, *args, **kw)
-
-        return send
-
-    def _prepare_plan(
-        self,
-        plain: Callable[..., Any],
-        plan: Plan,
-        seen: Seen,
-        keys: list[Key],
-        args: Any,
-        kw: Any,
-        lift_all: bool,
-    ) -> Callable[[], Any]:
-        new = list(dict.fromkeys(plan.renamed.get(k, k) for k in keys))
-        request = self._request(
-            new,
-            denied=plan.denied,
-            lifted=frozenset(plan.lifted),
-            lift_all=lift_all,
-            alive=plan.alive,
-            refused=tuple(plan.refused),
-            sources=seen.digests,
-            unsure=seen.unsure,
-            made_of=seen.made_of,
-        )
-        names = {admission.key_name(k) for k in new}
-        self._trust(n for n in names if admission.has_token(n) and n not in plan.denied)
-        self._note_finals(plan.renamed.values())
-        annotations = dict(dask.get_annotations())
-
-        def way(expr: Any) -> Callable[[list[Key]], Any]:
-            def send(keys: list[Key]) -> Any:
-                with dask.annotate(**annotations):
-                    return plain(expr, keys, *args, **kw)
-
-            return send
-
-        ways = [way(Envelope(plan.expr, request)), way(plan.expr)]
-        known = not names.intersection(plan.denied) and len(new) <= MANY_OUTPUTS
-        if known and not seen.changed and self.recent.knows(new):
-            ways.insert(0, way(Envelope(None, request)))
-
-        def send() -> dict[Key, Future]:
-            return self._as_asked(self.pending.send(Job(new, ways)), keys, plan.renamed)
-
-        return send
-
-    def _as_asked(
-        self,
-        futures: dict[Key, Future],
-        keys: list[Key],
-        renamed: dict[Key, Key],
-    ) -> dict[Key, Future]:
-        """Futures under the keys that the user asked for, one each."""
-        given: dict[Key, Future] = {}
-        taken = set()
-        for key in keys:
-            new = renamed.get(key, key)
-            given[key] = Future(new, self.client) if new in taken else futures[new]
-            taken.add(new)
-        return given
-
-    def _request(self, keys: list[Key], **kwargs: Any) -> Request:
-        assert self.scheduler_id is not None
-        rules = self.settings.rules
-        return Request(self.scheduler_id, self.client.id, tuple(keys), rules=rules, **kwargs)
-
-    def _trust(self, names: Any) -> None:
-        self.trusted.note_all(names)
-
-    def _note_finals(self, keys: Any) -> None:
-        self.finals.note_all(keys)
-
     async def explain(self, collection: Any) -> Explanation:
         """Explain what would become of a collection."""
         expr = internals.as_computed(collection)
-        annotations = {k: v for k, v in dask.get_annotations().items() if k not in _OURS}
-        plan = make_plan(expr, self.settings, self.trusted, ({}, annotations))
-        lift_all = dask.get_annotations().get("cache") is True
-        lifted: Any = Everything() if lift_all else plan.lifted
+        wish = Wish.now(None, False)
+        plan = make_plan(expr, self.settings, self.trusted, ({}, wish.annotations))
+        lifted: Any = Everything() if wish.keep else plan.lifted
 
         async def ask(names: list[str]) -> Any:
             return await self.call("explain", names=names) if self.scheduler_id else {}
@@ -427,12 +283,10 @@ class Session:
             Those that the client has to cancel itself.
         """
         rest, mine = [], {id(f): f for f in futures_of(futures)}.values()
+        same = Counter(f.key for f in mine)
         for future in mine:
-            same = sum(f.key == future.key for f in mine)
-            if (
-                future.key in self.finals
-                and internals.live_references(self.client, future.key) > same
-            ):
+            alive = internals.live_references(self.client, future.key)
+            if future.key in self.finals and alive > same[future.key]:
                 internals.cancel_one(future, reason, msg)
             else:
                 rest.append(future)

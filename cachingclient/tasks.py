@@ -16,7 +16,8 @@ from cachingclient.inspection import impurity
 NOT_CHEAP = ("numpy.linalg", "numpy.random", "numpy.fft")
 #: Modules whose functions are cheap: what they do to a block costs less than a task.
 CHEAP = frozenset(
-    "builtins cmath cytoolz dask functools itertools math numpy operator _operator tlz toolz".split()
+    "builtins cmath cytoolz dask functools itertools math numpy operator _operator"
+    " tlz toolz".split()
 )
 
 #: How deep fused tasks and wrapped functions are looked into.

@@ -212,7 +212,7 @@ def test_error_while_rewriting_sends_the_plain_graph(keen, monkeypatch, errors_o
     def fail(*args, **kwargs):
         raise RuntimeError("ours")
 
-    monkeypatch.setattr("cachingclient.session.make_plan", fail)
+    monkeypatch.setattr("cachingclient.sending.make_plan", fail)
     with pytest.warns(UserWarning, match="RuntimeError: ours") as warned:
         assert build().sum().compute() == 8
         assert build().mean().compute() == 1

@@ -18,7 +18,8 @@ Left out is what plain dask itself does differently from run to run, or against 
 - the order of rows after a shuffle (`tidy`), and sums that depend on it: numbers are whole;
 - functions that change what somebody else reads meanwhile: the other readers in the same graph,
   or who holds it. So sessions with such functions hold nothing ("inplace" in `steps.THEMES`), ask
-  for one thing at once, and such a function's input comes fresh from a task of its own;
+  for one thing at once, and such a function's input comes fresh from a task of its own, not from
+  an array or frame of the user's, whose memory workers in the same process share;
 - calls while an error or a cancel stops a computation half way;
 - a name that is used for something else before the scheduler has forgotten it (`Stage.settle`);
 - collections of several sorts in one dask.compute, which mixes their answers up;

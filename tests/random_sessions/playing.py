@@ -28,14 +28,19 @@ import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
+from dask.dataframe.dask_expr import _shuffle
 from distributed import Future
 from random_sessions import counting
 from random_sessions.comparing import error_text, same, tidy
 from random_sessions.functions import PRELUDE
 from random_sessions.steps import Step
 
+#: Where dask remembers what it computed to find divisions, for all clients of a process
+DIVISIONS: Any = getattr(_shuffle, "divisions_lru", {})
 #: Seconds until what was released must be gone.
 PATIENCE = 5
+#: Seconds until what nobody needs should be gone.
+ENOUGH = 0.3
 #: Loggers of what nobody else would notice.
 OURS = tuple(f"distributed.{part}.cachingclient" for part in ("client", "scheduler", "worker"))
 
@@ -192,6 +197,7 @@ class Stage:
         shutil.rmtree(top, ignore_errors=True)
         top.mkdir(parents=True)
         counting.forget()
+        DIVISIONS.clear()
         with self.client.as_current(), _logged() as self.messages:
             namespace = self.namespace(str(top))
             outcomes = [self.step(step, namespace, top) for step in steps]
@@ -252,32 +258,42 @@ class Stage:
 
     def settle(self, nothing: bool = False) -> str | None:
         """Wait until all that was let go of is forgotten; says what is not."""
-        deadline = time.monotonic() + PATIENCE
+        start = time.monotonic()
         while left := self.left(nothing):
-            if time.monotonic() > deadline:
-                return f"after {PATIENCE} s there are: {left}"
+            if time.monotonic() > start + (PATIENCE if left.matters else ENOUGH):
+                return f"after {PATIENCE} s there are: {left.names}" if left.matters else None
             time.sleep(0.001)
         return None
 
-    def left(self, nothing: bool) -> str:
+    def left(self, nothing: bool) -> Left | None:
         """What is still to go away."""
         # The client lets go of futures on its loop: what it was told before is done then.
         self.client.sync(asyncio.sleep, 0)
         return self.client.sync(_look, self.scheduler, self.client, nothing)
 
 
-async def _look(scheduler: Any, client: Any, nothing: bool) -> str:
+class Left(NamedTuple):
+    """What is still on a scheduler."""
+
+    names: str
+    #: whether it is more than tasks that nobody needs, which plain dask may leave for a while
+    matters: bool = True
+
+
+async def _look(scheduler: Any, client: Any, nothing: bool) -> Left | None:
     """Runs on the loop of the scheduler, so that nothing changes meanwhile."""
     if client.id not in scheduler.clients:
-        return "no client"
+        return Left("no client")
     wanted = {ts.key for ts in scheduler.clients[client.id].wants_what}
-    running = [ts.key for ws in scheduler.workers.values() for ts in ws.processing]
-    kept = {ts.key for cs in scheduler.clients.values() for ts in cs.wants_what} - wanted
+    unsettled = [ts.key for ws in scheduler.workers.values() for ts in ws.processing]
+    unsettled += wanted ^ set(client.futures)
     if nothing:
-        return " ".join(map(str, (*client.futures, *scheduler.tasks)))
-    if wanted == set(client.futures) and not running:
-        return _superfluous(scheduler, wanted | kept)
-    return " ".join(map(str, (*(wanted ^ set(client.futures)), *running)))
+        unsettled += scheduler.tasks
+    if unsettled:
+        return Left(" ".join(map(str, unsettled)))
+    kept = {ts.key for cs in scheduler.clients.values() for ts in cs.wants_what}
+    superfluous = _superfluous(scheduler, kept)
+    return Left(superfluous, matters=False) if superfluous else None
 
 
 def _superfluous(scheduler: Any, wanted: set[Any]) -> str:
@@ -366,12 +382,12 @@ END = Step("(the end)")
 
 
 def _differences(step: Step, one: Outcome, other: Outcome) -> Iterator[str]:
-    if one.error != other.error:
+    if one.error != other.error and (other.error or step is not END):
         yield f"plain {one.error or 'works'}, ours {other.error or 'works'}"
-    elif step is END:
+    if step is END:
         if new := Counter(other.shown) - Counter(one.shown):
             yield f"ours logs {list(new)}"
-    elif not same(one.shown, other.shown):
+    elif one.error == other.error and not same(one.shown, other.shown):
         yield f"plain {one.shown!r}, ours {other.shown!r}"
     calls = [_counting(step, outcome) for outcome in (one, other)]
     if one.error is None and calls[0] != calls[1]:

@@ -155,8 +155,7 @@ class Author:
                 f"da.from_delayed(dask.delayed(np.full, pure=True)({shape}, {n}), {shape}, 'i8')",
             )
         )
-        # blocks of ones may be one number, stretched: not to be written to
-        return self.make("array", code, "array", shape=shape)
+        return self.make("array", code, "array", shape=shape, fresh="from_array" not in code)
 
     def build_frame(self) -> Var:
         n, rows = self.n(), self.rng.choice([12, 20])
@@ -169,7 +168,7 @@ class Author:
                 f"dd.from_map(partial(table, 6), [{n}, {n + 1}, {n}], meta=table(0, 0))",
             )
         )
-        return self.make("frame", code, "frame")
+        return self.make("frame", code, "frame", fresh="from_pandas" not in code)
 
     def build_bag(self) -> Var:
         n = self.n()

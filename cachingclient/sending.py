@@ -1,0 +1,188 @@
+"""One submission of a client: what is sent in place of a graph, and what is said ahead of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import dask
+from dask.typing import Key
+from distributed import Future
+
+from cachingclient import internals
+from cachingclient.admission import has_token, key_name
+from cachingclient.graph.envelope import Envelope, Request
+from cachingclient.graph.plan import Plan, make_plan
+from cachingclient.judging import judge
+from cachingclient.pending import Job
+from cachingclient.scheduler.desk import PERMIT
+from cachingclient.scheduler.plugin import MANY_OUTPUTS
+from cachingclient.watching import Seen
+
+if TYPE_CHECKING:
+    from cachingclient.session import Session
+
+#: What is said of how to compute something, that makes its result another one.
+_HOW = ("workers", "allow_other_workers", "resources", "retries", "user_priority")
+#: Annotations that don't make a result another one.
+_OURS = ("cache", "span")
+
+
+class Wish(NamedTuple):
+    """What the user said around a submission."""
+
+    #: whether to use the cache at all
+    use: bool
+    #: whether to keep the results whatever they are
+    keep: bool
+    #: whether purity was said; None where nothing needs to be said
+    pure: bool | None
+    #: the rest of the annotations in force
+    annotations: Mapping[str, Any]
+
+    @classmethod
+    def now(cls, pure: bool | None, disabled: bool) -> Wish:
+        """As it is in this context."""
+        annotations = dask.get_annotations()
+        cache = annotations.get("cache")
+        others = {k: v for k, v in annotations.items() if k not in _OURS}
+        return cls(cache is not False and not disabled, cache is True, pure, others)
+
+
+class Sending:
+    """One submission.
+
+    Parameters
+    ----------
+    session : Session
+    plain : callable
+        The client's own method for graphs.
+    keys : list
+        Keys that the user asked for.
+    args, kw
+        What else `plain` was called with.
+    """
+
+    def __init__(
+        self,
+        session: Session,
+        plain: Callable[..., Any],
+        keys: list[Key],
+        args: tuple[Any, ...],
+        kw: dict[str, Any],
+    ) -> None:
+        self.session = session
+        self.plain = plain
+        self.keys = keys
+        self.args = args
+        self.kw = kw
+
+    def send(self, expr: Any, keys: list[Key]) -> dict[Key, Future]:
+        """Send an expression, or what stands for one."""
+        return self.plain(expr, keys, *self.args, **self.kw)
+
+    def prepare(self, expr: Any, wish: Wish) -> Callable[[], dict[Key, Future]]:
+        """Find out how to send an expression.
+
+        Returns
+        -------
+        callable
+            Sends it. Nothing is changed before that is called.
+        """
+        settings = self.session.settings
+        pure = wish.pure is not False or wish.keep or settings.rules.impure
+        if isinstance(expr, internals.LLGExpr) or not pure:
+            message = self._judged(expr, wish) if wish.use and pure else self._refused(expr)
+            return lambda: self._send_after(message, expr)
+        if not wish.use:
+            envelope = Envelope(expr, self._request(self.keys, use=False))
+            return lambda: self.send(envelope, self.keys)
+        how = {k: self.kw[k] for k in _HOW if self.kw.get(k)}
+        plan = make_plan(expr, settings, self.session.trusted, (how, wish.annotations))
+        return self._planned(plan, self.session.watch.look(expr), wish)
+
+    # -- tasks as they are: the scheduler culls them, and hears of their names before ------
+
+    def _send_after(self, message: dict[str, Any], expr: Any) -> dict[Key, Future]:
+        client = self.session.client
+        internals.send(client, {"op": PERMIT, "client": client.id, **message})
+        return self.send(expr, self.keys)
+
+    def _refused(self, expr: Any) -> dict[str, Any]:
+        inside = expr.__dask_graph__() if isinstance(expr, internals.LLGExpr) else self.keys
+        return {"denied": [key_name(k) for k in inside]}
+
+    def _judged(self, expr: Any, wish: Wish) -> dict[str, Any]:
+        session = self.session
+        graph = internals.as_graph(expr.__dask_graph__())
+        lifted: Container[Any] = {key_name(k) for k in graph} if wish.keep else ()
+        seen = session.watch.look_at_tasks(graph)
+        verdict = judge(
+            graph,
+            session.trusted,
+            lifted=lifted,
+            rules=session.settings.rules,
+            sources=lambda name: seen.made_of.get(name, ()),
+        )
+        session.watch.note(verdict.readers)
+        session.trusted.note_all(verdict.allowed)
+        return {
+            "allowed": list(verdict.allowed),
+            "denied": list(verdict.denied),
+            "sources": seen.digests,
+            "unsure": list(seen.unsure),
+            "readers": {s: list(names) for s, names in verdict.readers.items()},
+        }
+
+    # -- graphs in an envelope -------------------------------------------------------------
+
+    def _planned(self, plan: Plan, seen: Seen, wish: Wish) -> Callable[[], dict[Key, Future]]:
+        session = self.session
+        new = list(dict.fromkeys(plan.renamed.get(k, k) for k in self.keys))
+        request = self._request(
+            new,
+            denied=plan.denied,
+            lifted=frozenset(plan.lifted),
+            lift_all=wish.keep,
+            alive=plan.alive,
+            refused=tuple(plan.refused),
+            sources=seen.digests,
+            unsure=seen.unsure,
+            made_of=seen.made_of,
+        )
+        names = {key_name(k) for k in new}
+        session.trusted.note_all(n for n in names if has_token(n) and n not in plan.denied)
+        session.finals.note_all(plan.renamed.values())
+        ways = [self._way(Envelope(plan.expr, request)), self._way(plan.expr)]
+        keepable = not names.intersection(plan.denied) and len(new) <= MANY_OUTPUTS
+        if keepable and not seen.changed and session.recent.knows(new):
+            ways.insert(0, self._way(Envelope(None, request)))
+        return lambda: self._as_asked(session.pending.send(Job(new, ways)), plan.renamed)
+
+    def _way(self, expr: Any) -> Callable[[list[Key]], dict[Key, Future]]:
+        annotations = dict(dask.get_annotations())
+
+        def send(keys: list[Key]) -> dict[Key, Future]:
+            # It may be sent again from another thread.
+            with dask.annotate(**annotations):
+                return self.send(expr, keys)
+
+        return send
+
+    def _request(self, keys: list[Key], **kwargs: Any) -> Request:
+        session = self.session
+        assert session.scheduler_id is not None
+        rules = session.settings.rules
+        return Request(session.scheduler_id, session.client.id, tuple(keys), rules=rules, **kwargs)
+
+    def _as_asked(
+        self, futures: dict[Key, Future], renamed: Mapping[Key, Key]
+    ) -> dict[Key, Future]:
+        """Futures under the keys that the user asked for, one each."""
+        given: dict[Key, Future] = {}
+        taken: set[Key] = set()
+        for key in self.keys:
+            new = renamed.get(key, key)
+            given[key] = Future(new, self.session.client) if new in taken else futures[new]
+            taken.add(new)
+        return given
