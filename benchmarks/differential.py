@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import gc
-import logging
 import sys
 import tempfile
 import time
@@ -109,14 +108,6 @@ def run(seeds: Sequence[int], processes: bool, options: argparse.Namespace) -> l
     return failures
 
 
-def quiet() -> None:
-    """Sessions fail on purpose; what `playing` listens to stays as it is."""
-    warnings.simplefilter("ignore")
-    for logger in [logging.getLogger(name) for name in logging.root.manager.loggerDict]:
-        for handler in logger.handlers:
-            handler.setLevel(logging.CRITICAL + 1)
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--sessions", type=int, default=500)
@@ -129,7 +120,7 @@ def arguments() -> argparse.Namespace:
 
 def main() -> int:
     options = arguments()
-    quiet()
+    warnings.simplefilter("ignore")
     gc.freeze()
     start = time.perf_counter()
     seeds = range(options.seed, options.seed + options.sessions)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from functools import partial
+from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
 
@@ -140,6 +140,11 @@ def is_p2p(task: Any) -> bool:
     )
 
 
+@lru_cache(10_000)
+def _without_index(name: str) -> str:
+    return _INDEX.sub("", name)
+
+
 def parts_of(name: Any, task: Any, depth: int = DEEP) -> Iterator[tuple[Any, Any]]:
     """Names and tasks that a task consists of: itself, or those that were fused into it.
 
@@ -158,5 +163,5 @@ def parts_of(name: Any, task: Any, depth: int = DEEP) -> Iterator[tuple[Any, Any
         if isinstance(inner_name, str):
             if inner_name.startswith(_PLACEHOLDER):
                 continue
-            inner_name = _INDEX.sub("", inner_name)
+            inner_name = _without_index(inner_name)
         yield from parts_of(inner_name, inner, depth - 1)

@@ -43,7 +43,7 @@ def test_session(stages, tmp_path, seed):
 
 def test_there_is_something_of_everything():
     """All kinds of steps come in some of the first sessions."""
-    code = "\n".join(step.code for seed in range(300) for step in draw(seed))
+    code = "\n".join(step.code for seed in range(1000) for step in draw(seed))
     words = ["map_blocks", "map_overlap", "map_partitions", "from_zarr", "read_csv", "read_text"]
     words += ["read_parquet", "groupby", "merge", "set_index", "shuffle", "dask_key_name", "key="]
     words += ["scatter", "persist", "cancel", "optimize_graph", "to_parquet", "to_csv", "to_zarr"]

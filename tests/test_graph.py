@@ -1119,3 +1119,17 @@ def test_shared_inputs_are_walked_once():
         graph[f"x{i}"] = Task(f"x{i}", max, TaskRef(f"x{i - 1}"), TaskRef(f"x{i - 1}"))
     tasks, used = prune_tasks(graph, [f"x{levels - 1}"], lambda key: False)
     assert len(tasks) == levels and not used
+
+
+def test_dependents_of_a_graph_are_found_a_few_times_only(monkeypatch):
+    """dask finds them anew each time: once a layer would be quadratic."""
+    asked = []
+    plain = HighLevelGraph.dependents.fget
+    monkeypatch.setattr(
+        HighLevelGraph, "dependents", property(lambda self: asked.append(1) or plain(self))
+    )
+    x = da.ones(2, chunks=1)
+    for _ in range(50):
+        x = (x + 1).map_blocks(lambda block: block)
+    planned(x.sum())
+    assert len(asked) < 20

@@ -70,16 +70,17 @@ def choose(
         How many more tasks may be made.
     """
     alive = set(alive)
+    dependents = hlg.dependents  # made anew each time that it is asked for
     wanted = {
         n
         for n, f in facts.layers.items()
         if n not in facts.denied and f.nkeys
         # A single key that was asked for is fused into the task that puts the result together.
-        and (hlg.dependents.get(n) or f.nkeys == 1)
+        and (dependents.get(n) or f.nkeys == 1)
         and (f.wish is True or (n in alive and _unknown_work(n, hlg, facts.layers, alive)))
-        and not _feeds_getter(n, hlg, facts.layers)
+        and not _feeds_getter(n, dependents, facts.layers)
     }
-    last = [n for n in wanted if not _reaches(n, wanted, hlg.dependents)]
+    last = [n for n in wanted if not _reaches(n, wanted, dependents)]
     choice = Choice([], [])
     for name in sorted(last, key=lambda n: (facts.layers[n].nkeys, n)):
         affordable -= facts.layers[name].nkeys or 0
@@ -103,9 +104,11 @@ def _unknown_work(
     return False
 
 
-def _feeds_getter(name: str, hlg: HighLevelGraph, layers: Mapping[str, LayerFacts]) -> bool:
+def _feeds_getter(
+    name: str, dependents: Mapping[str, set[str]], layers: Mapping[str, LayerFacts]
+) -> bool:
     """Slices are pushed into loads: a barrier between them would load whole chunks."""
-    return layers[name].getter and any(layers[d].getter for d in hlg.dependents[name])
+    return layers[name].getter and any(layers[d].getter for d in dependents.get(name, ()))
 
 
 def _reaches(name: str, wanted: set[str], dependents: Mapping[str, set[str]]) -> bool:

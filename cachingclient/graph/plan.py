@@ -70,10 +70,11 @@ def _barriers(
     if liveness.KNOWN:
         affordable = settings.first_sight_overhead / max(settings.task_overhead, 1e-6)
         for (_, hlg), of_graph in zip(graphs, facts):
-            living = liveness.alive(hlg.layers, hlg.dependents)
-            alive.update((n, n in living) for n in hlg.layers if hlg.dependents.get(n))
+            dependents = hlg.dependents  # made anew each time that it is asked for
+            living = liveness.alive(hlg.layers, dependents)
+            alive.update((n, n in living) for n in hlg.layers if dependents.get(n))
             # What is asked for is in the user's hands.
-            living |= {n for n in hlg.layers if not hlg.dependents.get(n)}
+            living |= {n for n in hlg.layers if not dependents.get(n)}
             if settings.barriers:
                 chosen.append(barriers.choose(hlg, of_graph, living, affordable))
     return alive, chosen

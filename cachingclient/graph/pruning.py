@@ -128,7 +128,7 @@ def prune_graph(
     whole = {
         name
         for name, layer in hlg.layers.items()
-        if name not in outputs and _droppable(name, layer, hlg, number_kept)
+        if name not in outputs and _droppable(name, layer, hlg, dependents, number_kept)
     }
     if not whole:
         return hlg, 0
@@ -147,7 +147,11 @@ def prune_graph(
 
 
 def _droppable(
-    name: str, layer: Layer, hlg: HighLevelGraph, number_kept: Callable[[str], int]
+    name: str,
+    layer: Layer,
+    hlg: HighLevelGraph,
+    dependents: Mapping[str, set[str]],
+    number_kept: Callable[[str], int],
 ) -> bool:
     kept = number_kept(name)
     if not kept or not isinstance(layer, (Blockwise, MaterializedLayer)) or kept < len(layer):
@@ -157,7 +161,7 @@ def _droppable(
     # Tasks of the old kind find their inputs by looking for known keys, which are gone then.
     return all(
         isinstance(hlg.layers[d], Blockwise) or not hlg.layers[d].has_legacy_tasks
-        for d in hlg.dependents.get(name, ())
+        for d in dependents.get(name, ())
     )
 
 

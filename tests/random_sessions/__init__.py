@@ -22,6 +22,7 @@ Left out is what plain dask itself does differently from run to run, or against 
   an array or frame of the user's, whose memory workers in the same process share;
 - calls while an error or a cancel stops a computation half way;
 - a name that is used for something else before the scheduler has forgotten it (`Stage.settle`);
+- a name that is cancelled, and computed again before the scheduler has answered;
 - collections of several sorts in one dask.compute, which mixes their answers up;
 - da.store with a lock: it finds its client by chance where two are in one process;
 - unseeded random arrays, whose values differ from session to session;

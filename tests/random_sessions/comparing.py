@@ -55,7 +55,11 @@ _KINDS = {"DataFrame": "frame", "Series": "series"} | dict.fromkeys(
 
 def error_text(error: BaseException, top: str) -> str:
     """Type and text of an error, without what is another one each time."""
-    text = f"{type(error).__name__}: {error}".replace(top, "HERE")
+    return nameless(f"{type(error).__name__}: {error}".replace(top, "HERE"))
+
+
+def nameless(text: str) -> str:
+    """A text without tokens and addresses."""
     return _TOKEN.sub("TOKEN", text)
 
 

@@ -31,7 +31,7 @@ import pandas as pd
 from dask.dataframe.dask_expr import _shuffle
 from distributed import Future
 from random_sessions import counting
-from random_sessions.comparing import error_text, same, tidy
+from random_sessions.comparing import error_text, nameless, same, tidy
 from random_sessions.functions import PRELUDE
 from random_sessions.steps import Step
 
@@ -41,6 +41,8 @@ DIVISIONS: Any = getattr(_shuffle, "divisions_lru", {})
 PATIENCE = 5
 #: Seconds until what nobody needs should be gone.
 ENOUGH = 0.3
+#: Seconds until what the scheduler answers has arrived.
+ANSWERED = 0.05
 #: Loggers of what nobody else would notice.
 OURS = tuple(f"distributed.{part}.cachingclient" for part in ("client", "scheduler", "worker"))
 
@@ -174,6 +176,8 @@ class Stage:
 
     def _open(self) -> None:
         options = {"dashboard_address": None, "processes": self.processes}
+        # Sessions fail on purpose. `_logged` hears everything all the same.
+        options["silence_logs"] = logging.CRITICAL
         with dask.config.set({"cachingclient.min-cost": "0s"}):
             self.client = self.make_client(
                 n_workers=2, threads_per_worker=1, set_as_default=False, **options
@@ -238,6 +242,9 @@ class Stage:
             e.__traceback__ = None
         if error is not None:
             gc.collect()
+        if "cancel" in step.code:
+            # The scheduler's answer would cancel a new future of the same name, in plain dask too.
+            time.sleep(ANSWERED)
         error = self.settle() or error
         files = {str(p.relative_to(top)): digest(p) for p in top.rglob("*") if p.is_file()}
         return Outcome(list(self.shown), error, counting.counted(), files)
@@ -261,7 +268,8 @@ class Stage:
         start = time.monotonic()
         while left := self.left(nothing):
             if time.monotonic() > start + (PATIENCE if left.matters else ENOUGH):
-                return f"after {PATIENCE} s there are: {left.names}" if left.matters else None
+                names = nameless(left.names)
+                return f"after {PATIENCE} s there are: {names}" if left.matters else None
             time.sleep(0.001)
         return None
 

@@ -37,10 +37,10 @@ class Var(NamedTuple):
 
 #: {theme: {what may happen, beside what always may: how often}}
 THEMES: dict[str, dict[str, float]] = {
-    "inplace": {"inplace": 6, "change_answer": 1, "write": 1},
-    "held": {"persist": 2, "future": 3, "cancel": 1, "together": 1, "failing": 1},
-    "files": {"source": 3, "rewrite": 4, "write": 3, "persist": 0.5, "impure": 0.5},
-    "names": {"impure": 4, "unsaid": 3, "fixed": 3, "failing": 1, "future": 1, "together": 1},
+    "inplace": {"inplace": 15, "change_answer": 2, "write": 3},
+    "held": {"persist": 5, "future": 8, "cancel": 4, "together": 3, "failing": 2},
+    "files": {"source": 5, "rewrite": 8, "write": 5, "persist": 1, "impure": 1},
+    "names": {"impure": 7, "unsaid": 5, "fixed": 5, "failing": 2, "future": 2, "together": 1},
 }
 #: What may happen in every session
 ALWAYS = {
@@ -286,9 +286,12 @@ class Author:
 
     def inplace(self) -> None:
         """A function that changes its input, and questions to both."""
-        var = self.pick("array", "frame", "bag", "delayed", fresh=True)
-        if var is None or var.of not in functions.INPLACE:
+        sort = self.rng.choice(("array", "frame", "bag", "delayed"))
+        var = self.pick(sort) or getattr(self, f"build_{sort}")()
+        if var.of not in functions.INPLACE:
             return
+        if not var.fresh:
+            var = self.mapped(var, self.function(var.of))
         if self.rng.random() < 0.5:
             self.ask(var)
         made = self.mapped(var, self.function(var.of, functions.inplace), dirty=True)
@@ -499,17 +502,33 @@ class Author:
 
     def cancel(self) -> None:
         """A computation is cancelled, and asked for again."""
+        var = self.pick("array", "bag")
+        if var is not None and self.rng.random() < 0.6:
+            return self.cancel_one(var.name)
         lazy = self.lazy(self.collection())
         cancel = self.rng.choice(
             (
                 f"g = client.compute({lazy}); g.cancel(); show(g.status); del g",
                 f"g = client.compute({lazy}); g.result(); g.cancel(); show(g.cancelled()); del g",
                 f"g = client.persist({lazy}); client.cancel(g); del g",
-                f"g, h = client.compute([{lazy}, {lazy}]); g.cancel(); show(h.result()); del g, h",
             )
         )
         self.step(cancel)
         self.step(f"show({lazy}.compute())", again=True)
+
+    def cancel_one(self, v: str) -> None:
+        """Others ask for the same at once: arrays and bags have a name for each computation."""
+        self.step(
+            self.rng.choice(
+                (
+                    f"g, h = client.compute([{v}, {v}]); g.cancel(); show(h.result()); del g, h",
+                    f"g, h = client.compute({v}), client.compute({v}); g.cancel()\n"
+                    "show(h.result()); del g, h",
+                    f"g = client.compute({v}); g.cancel(); del g; show({v}.compute())",
+                    f"g = client.compute({v}); g.result(); g.cancel(); show({v}.compute()); del g",
+                )
+            )
+        )
 
     # -- what nobody called pure ---------------------------------------------------
 
