@@ -98,8 +98,10 @@ class Sending:
             envelope = Envelope(expr, self._request(self.keys, use=False))
             return lambda: self.send(envelope, self.keys)
         how = {k: self.kw[k] for k in _HOW if self.kw.get(k)}
-        plan = make_plan(expr, settings, self.session.trusted, (how, wish.annotations))
-        return self._planned(plan, self.session.watch.look(expr), wish)
+        session = self.session
+        said = how, wish.annotations
+        plan = make_plan(expr, settings, session.trusted, said, session.cancelled)
+        return self._planned(plan, session.watch.look(expr), wish)
 
     # -- tasks as they are: the scheduler culls them, and hears of their names before ------
 

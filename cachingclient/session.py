@@ -21,7 +21,7 @@ from cachingclient.config import Settings
 from cachingclient.explaining import Explanation, explain
 from cachingclient.graph.envelope import Everything
 from cachingclient.graph.plan import make_plan
-from cachingclient.pending import LOST, PendingJobs
+from cachingclient.pending import PendingJobs
 from cachingclient.recent import RecentKeys
 from cachingclient.scheduler.desk import NAME
 from cachingclient.scheduler.plugin import CachePlugin
@@ -74,8 +74,9 @@ class Session:
         self.scheduler_id: str | None = None
         #: whether this session brought the plugin
         self.installed = False
-        #: {final key: cancels of this client that the scheduler has not answered yet}
-        self._cancelling: Counter[Key] = Counter()
+        #: final keys that were cancelled: who asks again gets another one, which no late answer
+        #: of the scheduler can hit
+        self.cancelled = Bounded(REMEMBERED)
         self._comm: Any = None
         self._warned: set[str] = set()
         self._handlers: dict[str, Callable[..., Any]] = {}
@@ -169,7 +170,7 @@ class Session:
         self.pending.clear()
         self.trusted.clear()
         self.finals.clear()
-        self._cancelling.clear()
+        self.cancelled.clear()
 
     async def call(self, method: str, **kwargs: Any) -> Any:
         """Ask the scheduler's part of the cache."""
@@ -189,21 +190,11 @@ class Session:
         self, keys: Collection[Key], reason: str | None = None, **kwargs: Any
     ) -> Any:
         self.recent.dropped(keys)
-        if reason != LOST:
-            keys = [k for k in keys if not self._is_late(k)]
         try:
             keys = self.pending.lost(keys, reason, self.client.futures.__contains__)
         except Exception:
             logger.exception("A computation could not be sent again")
         return self._handlers["cancelled-keys"](keys=keys, reason=reason, **kwargs)
-
-    def _is_late(self, key: Key) -> bool:
-        """Whether this answers a cancel that a new computation of the same key has overtaken."""
-        if not self._cancelling[key]:
-            self._cancelling.pop(key, None)
-            return False
-        self._cancelling[key] -= 1
-        return key in self.pending
 
     def _restarted(self, **kwargs: Any) -> Any:
         self.forget()
@@ -263,7 +254,7 @@ class Session:
         """Explain what would become of a collection."""
         expr = internals.as_computed(collection)
         wish = Wish.now(None, False)
-        plan = make_plan(expr, self.settings, self.trusted, ({}, wish.annotations))
+        plan = make_plan(expr, self.settings, self.trusted, ({}, wish.annotations), self.cancelled)
         lifted: Any = Everything() if wish.keep else plan.lifted
 
         async def ask(names: list[str]) -> Any:
@@ -290,5 +281,5 @@ class Session:
                 internals.cancel_one(future, reason, msg)
             else:
                 rest.append(future)
-        self._cancelling.update({f.key for f in rest if f.key in self.finals})
+        self.cancelled.note_all(f.key for f in rest if f.key in self.finals)
         return rest

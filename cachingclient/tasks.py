@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any
@@ -99,6 +100,37 @@ def is_cheap(function: Any) -> bool:
     # ufuncs and methods of builtin types have no module of their own
     module = getattr(function, "__module__", None) or type(function).__module__
     return module.partition(".")[0] in CHEAP and not module.startswith(NOT_CHEAP)
+
+
+class Weakly:
+    """Functions, as long as somebody else holds them: they may hold data.
+
+    Examples
+    --------
+    >>> f = lambda x: x
+    >>> held = Weakly([f])
+    >>> list(held) == [f], len(held)
+    (True, 1)
+    >>> del f
+    >>> list(held)
+    []
+    """
+
+    def __init__(self, functions: Iterable[Any]) -> None:
+        self._references = tuple(_reference(f) for f in functions)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (f for r in self._references if (f := r()) is not None)
+
+    def __len__(self) -> int:
+        return len(self._references)
+
+
+def _reference(function: Any) -> Callable[[], Any]:
+    try:
+        return weakref.ref(function)
+    except TypeError:
+        return lambda: function
 
 
 class Looks:

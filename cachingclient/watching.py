@@ -14,7 +14,7 @@ from dask.highlevelgraph import HighLevelGraph
 from cachingclient.admission import key_name
 from cachingclient.bounded import Bounded
 from cachingclient.graph.barriers import graphs_of
-from cachingclient.graph.functions import functions_of, functions_of_tasks
+from cachingclient.graph.functions import all_graphs_of, functions_of, functions_of_tasks
 from cachingclient.inspection import fingerprint
 from cachingclient.internals import Expr, MapExpr
 from cachingclient.judging import spread_sources
@@ -58,16 +58,16 @@ class Watch:
 
     def look(self, expr: Expr) -> Seen:
         """Look at the sources of an expression."""
-        graphs = [hlg for _, hlg in graphs_of(expr)]
+        if isinstance(expr, MapExpr):
+            # client.map makes its tasks from what it was given, in no time
+            return self.look_at_tasks(expr.__dask_graph__())
+        graphs = all_graphs_of(expr)
         found: dict[Any, Any] = {}
+        if not any(graphs_of(expr)):
+            found.update(self.sources.of_expr(expr))
         for hlg in graphs:
             found.update(self.sources.of_graph(hlg))
-        if not graphs:
-            # client.map makes its tasks from what it was given, in no time
-            if isinstance(expr, MapExpr):
-                return self.look_at_tasks(expr.__dask_graph__())
-            found = self.sources.of_expr(expr)
-        return self._look(found, functions_of(expr), graphs)
+        return self._look(found, functions_of(expr, graphs), graphs)
 
     def look_at_tasks(self, graph: Mapping[Any, Any]) -> Seen:
         """Look at the sources of a low-level graph; futures carry theirs along."""

@@ -36,8 +36,7 @@ def run(code: str) -> subprocess.CompletedProcess:
 
 
 def test_import_and_submit_without_numpy_and_pandas():
-    done = run(
-        """
+    done = run("""
         import time
         from distributed import LocalCluster
         from cachingclient import Client
@@ -54,8 +53,7 @@ def test_import_and_submit_without_numpy_and_pandas():
                     assert client.submit(slow, 1, pure=True).result() == 2
                 info = client.cache.info()
         print(sys.calls, info.keys, *sorted(BLOCKED & set(sys.modules)))
-        """
-    )
+        """)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["1", "1"], done.stderr
 

@@ -213,9 +213,7 @@ def test_limit_is_kept():
 
     with Client(**INPROC, cache_limit="4 MiB") as client:
         for blocks in range(2, 6):
-            x = da.ones(blocks, chunks=1).map_blocks(
-                wide, dtype="f8", meta=META, chunks=(2**17,)
-            )
+            x = da.ones(blocks, chunks=1).map_blocks(wide, dtype="f8", meta=META, chunks=(2**17,))
             assert x.sum().compute() == blocks * 2**17
             assert 0 < client.cache.info().currsize <= 4 * 2**20
         helpers.validate(client)
@@ -306,8 +304,7 @@ async def test_connection_lost_and_found_again():
                 comm = client.scheduler_comm
                 comm.comm.abort()
                 await until(
-                    lambda: client.scheduler_comm not in (None, comm)
-                    and client.status == "running"
+                    lambda: client.scheduler_comm not in (None, comm) and client.status == "running"
                 )
                 await welcomed(client)
                 assert await client.compute(x.sum()) == 80

@@ -129,9 +129,9 @@ COLLECTIONS = {
     ),
     "to_json": (lambda top: frame().to_json(str(top / "*.json")), _json, (5050.0, 100)),
     "to_textfiles": (
-        lambda top: db.from_sequence("abcd", npartitions=2).map(shout).to_textfiles(
-            str(top / "*.txt")
-        ),
+        lambda top: db.from_sequence("abcd", npartitions=2)
+        .map(shout)
+        .to_textfiles(str(top / "*.txt")),
         lines,
         list("ABCD"),
     ),

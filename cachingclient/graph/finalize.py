@@ -8,7 +8,7 @@ what was said of how to compute it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import dask
@@ -37,7 +37,12 @@ MANY_KEYS = 1000
 
 
 def final_token(
-    keys: Any, function: Any, extra: tuple[Any, ...], trusted: Callable[[Any], bool], said: Any
+    keys: Any,
+    function: Any,
+    extra: tuple[Any, ...],
+    trusted: Callable[[Any], bool],
+    said: Any,
+    cancelled: Container[Any] = (),
 ) -> str | None:
     """Token of a final result; None if it is not identified by its keys.
 
@@ -51,15 +56,20 @@ def final_token(
         Whether a name identifies its content.
     said
         How to compute it: workers, resources, retries and the like.
+    cancelled : container
+        Keys that must not be used again.
     """
     names = {key_name(k) for k in flatten(keys)}
     if not names or not all(has_token(n) and trusted(n) for n in names):
         return None
     try:
         with dask.config.set({"tokenize.ensure-deterministic": True}):
-            return tokenize(_identity(keys, names, function), function, extra, said)
+            token = tokenize(_identity(keys, names, function), function, extra, said)
     except (TokenizationError, RuntimeError):
         return None
+    while PREFIX + token in cancelled:
+        token = tokenize(token)
+    return token
 
 
 def _identity(keys: Any, names: set[Any], function: Any) -> Any:
@@ -78,7 +88,12 @@ def _shape(keys: Any) -> tuple[int, ...]:
     return tuple(shape)
 
 
-def rename(expr: Expr, trusted: Callable[[Any], bool], said: Any) -> tuple[Expr, dict[Key, Key]]:
+def rename(
+    expr: Expr,
+    trusted: Callable[[Any], bool],
+    said: Any,
+    cancelled: Container[Any] = (),
+) -> tuple[Expr, dict[Key, Key]]:
     """Give the final results of an expression names that are the same each time.
 
     Parameters
@@ -89,6 +104,8 @@ def rename(expr: Expr, trusted: Callable[[Any], bool], said: Any) -> tuple[Expr,
         Whether a name identifies its content.
     said
         How to compute it.
+    cancelled : container
+        Keys that must not be used again.
 
     Returns
     -------
@@ -99,26 +116,29 @@ def rename(expr: Expr, trusted: Callable[[Any], bool], said: Any) -> tuple[Expr,
     if isinstance(expr, HLGExprSequence):
         parts = []
         for part in expr.operands:
-            new, of_part = rename(part, trusted, said)
+            new, of_part = rename(part, trusted, said, cancelled)
             parts.append(new)
             renamed.update(of_part)
         return (rebuilt(expr, parts) if renamed else expr), renamed
     if isinstance(expr, HLGFinalizeCompute):
-        return _rename_single(expr, trusted, said)
+        return _rename_single(expr, trusted, said, cancelled)
     if isinstance(expr, HLGExpr):
-        return _rename_group(expr, trusted, said)
+        return _rename_group(expr, trusted, said, cancelled)
     return expr, renamed
 
 
 def _rename_single(
-    expr: HLGFinalizeCompute, trusted: Callable[[Any], bool], said: Any
+    expr: HLGFinalizeCompute,
+    trusted: Callable[[Any], bool],
+    said: Any,
+    cancelled: Container[Any],
 ) -> tuple[Expr, dict[Key, Key]]:
     postcompute = expr.postcompute
     if not isinstance(postcompute, tuple):
         return expr, {}
     function, extra = postcompute
     keys = expr.operand("dsk").__dask_keys__()
-    token = final_token(keys, function, tuple(extra), trusted, said)
+    token = final_token(keys, function, tuple(extra), trusted, said, cancelled)
     if token is None:
         return expr, {}
     new = rebuilt(expr, list(expr.operands), token)
@@ -126,7 +146,7 @@ def _rename_single(
 
 
 def _rename_group(
-    expr: HLGExpr, trusted: Callable[[Any], bool], said: Any
+    expr: HLGExpr, trusted: Callable[[Any], bool], said: Any, cancelled: Container[Any]
 ) -> tuple[Expr, dict[Key, Key]]:
     """Several results that dask merged into one graph, each with a layer of its own."""
     hlg = expr.hlg
@@ -134,7 +154,7 @@ def _rename_group(
     for name in hlg.layers:
         if isinstance(name, str) and name.startswith(PREFIX):
             (task,) = hlg.layers[name].values()
-            token = _token_of_task(task, trusted, said)
+            token = _token_of_task(task, trusted, said, cancelled)
             if token is not None:
                 renamed[name] = PREFIX + token
     if not renamed:
@@ -148,10 +168,13 @@ def _rename_group(
     return rebuilt(expr, operands), keys
 
 
-def _token_of_task(task: Any, trusted: Callable[[Any], bool], said: Any) -> str | None:
+def _token_of_task(
+    task: Any, trusted: Callable[[Any], bool], said: Any, cancelled: Container[Any]
+) -> str | None:
     if not isinstance(task, Task) or not task.args or task.kwargs:
         return None
-    return final_token(_plain_keys(task.args[0]), task.func, tuple(task.args[1:]), trusted, said)
+    keys = _plain_keys(task.args[0])
+    return final_token(keys, task.func, tuple(task.args[1:]), trusted, said, cancelled)
 
 
 def _plain_keys(tree: Any) -> Any:

@@ -19,7 +19,7 @@ from cachingclient.admission import (
 )
 from cachingclient.internals import Alias, TaskRef, blockwise_parts
 from cachingclient.judging import spread
-from cachingclient.tasks import Looks, function_name, is_cheap, task_functions
+from cachingclient.tasks import Looks, Weakly, function_name, is_cheap, task_functions
 
 #: Functions that dask.array pushes slices into.
 GETTERS = frozenset({"getter", "getter_nofancy", "getter_inline", "getitem"})
@@ -36,7 +36,7 @@ class LayerFacts:
     #: names of the functions that it calls
     functions: frozenset[str] = frozenset()
     #: those of them whose code can be looked at
-    users: tuple[Any, ...] = ()
+    users: Weakly = Weakly(())
     #: the user's word on it: ``annotate(cache=...)``
     wish: bool | None = None
     #: names that its tasks depend on, as far as its tasks tell
@@ -49,7 +49,7 @@ class LayerFacts:
     @property
     def unknown(self) -> bool:
         """Whether it calls functions of unknown cost."""
-        return bool(self.users)
+        return len(self.users) > 0
 
 
 @dataclass
@@ -87,7 +87,7 @@ class _Scan:
             names=frozenset(self.names),
             nkeys=nkeys,
             functions=functions,
-            users=tuple(f for f, _ in self.functions.values() if not is_cheap(f)),
+            users=Weakly(f for f, _ in self.functions.values() if not is_cheap(f)),
             wish=(layer.annotations or {}).get("cache"),
             inputs=frozenset(self.inputs),
             alias=self.alias,

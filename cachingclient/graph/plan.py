@@ -33,7 +33,13 @@ class Plan:
     refused: list[str]
 
 
-def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any) -> Plan:
+def make_plan(
+    expr: Expr,
+    settings: Settings,
+    trusted: Container[Any],
+    said: Any,
+    cancelled: Container[Any] = (),
+) -> Plan:
     """Rewrite a computation, so that what it shares with others is visible.
 
     Parameters
@@ -45,6 +51,8 @@ def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any
         Names outside its graph that may be depended on.
     said
         How to compute it: workers, resources, retries and the like.
+    cancelled : container
+        Keys of final results that must not be used again.
     """
     graphs = list(barriers.graphs_of(expr))
     facts = [graph_facts(hlg, trusted, settings.rules) for _, hlg in graphs]
@@ -54,7 +62,7 @@ def make_plan(expr: Expr, settings: Settings, trusted: Container[Any], said: Any
         denied.update(of_graph.denied)
         lifted |= of_graph.lifted
     alive, chosen = _barriers(graphs, facts, settings)
-    new, renamed = finalize.rename(expr, lambda name: name not in denied, said)
+    new, renamed = finalize.rename(expr, lambda name: name not in denied, said, cancelled)
     _deny_random_names(graphs, renamed, denied)
     if protected := {name for choice in chosen for name in choice.chosen}:
         new = barriers.protect(new, protected)

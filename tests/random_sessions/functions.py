@@ -93,7 +93,7 @@ _USES = {
 }
 
 #: What users' functions call, defined as in a notebook
-PRELUDE = '''
+PRELUDE = """
 def stamp():
     return time.time()
 
@@ -107,7 +107,7 @@ def tick():
 def log(tag):
     with open(HERE + "/log-" + tag, "a") as f:
         return f.write("1\\n") // 2
-'''
+"""
 
 
 def pure(rng: random.Random, name: str, sort: str, counts: bool = False) -> str:

@@ -234,10 +234,16 @@ class Author:
                 (f"da.concatenate([{v}, {v}])[{x.shape[0]}:]", False),
                 (f"da.stack([{v}, {o}])[1]", False),
                 (f"{v}.rechunk(4)", False),
-                (f"da.overlap.overlap({v}, 1, 'reflect').map_blocks(lambda w: w + {n}).rechunk(3)"
-                 f"[tuple(slice(0, s) for s in {x.shape})]", True),
-                (f"{v}.map_overlap(lambda w: w * {n}, depth=1, boundary=0, dtype={v}.dtype,"
-                 f" meta={v}._meta)", True),
+                (
+                    f"da.overlap.overlap({v}, 1, 'reflect').map_blocks(lambda w: w + {n}).rechunk(3)"
+                    f"[tuple(slice(0, s) for s in {x.shape})]",
+                    True,
+                ),
+                (
+                    f"{v}.map_overlap(lambda w: w * {n}, depth=1, boundary=0, dtype={v}.dtype,"
+                    f" meta={v}._meta)",
+                    True,
+                ),
             )
         )
         return self.make("array", code, "array", shape=x.shape, fresh=fresh, dirty=x.dirty)
