@@ -16,7 +16,7 @@ REUSED = "reused"
 IN_PART = "reused in part"
 WOULD = "would be kept"
 NOT = "not kept"
-FUSED = "its keys are fused into those of the layers that follow"
+FUSED = "fused"
 
 
 class Row(NamedTuple):
@@ -24,7 +24,7 @@ class Row(NamedTuple):
 
     #: name of the layer
     name: str
-    #: "reused", "reused in part", "would be kept" or "not kept"
+    #: "reused", "reused in part", "would be kept", "not kept", or "fused": a part of others
     status: str
     #: keys that the computation needs of it
     keys: int
@@ -111,6 +111,8 @@ def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any], rem
         return Row(name, WOULD, keys, 0, remark)
     if kept and (reason is None or reason == FUSED):
         return Row(name, REUSED if kept >= keys else IN_PART, keys, kept)
+    if reason == FUSED:
+        return Row(name, FUSED, keys, kept, "part of the layers that follow")
     if reason is not None:
         return Row(name, NOT, keys, kept, reason)
     if (why := known.get("why")) and why != STALE:

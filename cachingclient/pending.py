@@ -5,6 +5,8 @@ A kept result that they count on may be lost meanwhile; then they are sent again
 
 from __future__ import annotations
 
+import itertools
+import weakref
 from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
@@ -12,6 +14,11 @@ from dask.typing import Key
 
 #: What the scheduler says when a graph refers to a key that is gone.
 LOST = "lost dependencies"
+
+
+_numbers = itertools.count()
+#: Jobs after which those are looked for that nobody waits for any more.
+MANY_JOBS = 100
 
 
 class Job:
@@ -29,9 +36,14 @@ class Job:
     def __init__(self, keys: Iterable[Key], ways: Iterable[Callable[[list[Key]], Any]]) -> None:
         self.keys = list(keys)
         self.ways = list(ways)
+        #: tells its messages from those of an earlier job of the same keys
+        self.number = next(_numbers)
+        #: whether the scheduler has got it: what it says of the keys from then on counts
+        self.arrived = False
 
     def send(self, keys: list[Key]) -> Any:
         """Send it in the next way."""
+        self.arrived = False
         return self.ways.pop(0)(keys)
 
 
@@ -41,16 +53,19 @@ class PendingJobs:
     Examples
     --------
     >>> jobs = PendingJobs()
-    >>> jobs.send(Job(["x"], [lambda keys: "pruned", lambda keys: "plain"]))
+    >>> job = Job(["x"], [lambda keys: "pruned", lambda keys: "plain"])
+    >>> jobs.send(job)
     'pruned'
     >>> jobs.lost(["x", "y"], LOST, is_wanted=lambda key: True)
     ['y']
-    >>> jobs.done("x"), jobs.lost(["x"], LOST, is_wanted=lambda key: True)
-    (None, ['x'])
+    >>> jobs.done("x")
+    >>> len(jobs)
+    0
     """
 
     def __init__(self) -> None:
         self._jobs: dict[Key, Job] = {}
+        self._numbered: weakref.WeakValueDictionary[int, Job] = weakref.WeakValueDictionary()
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -62,6 +77,7 @@ class PendingJobs:
         """Send a job for the first time."""
         if len(job.ways) > 1:
             # before it is sent: the answer comes in another thread
+            self._numbered[job.number] = job
             self._jobs.update(dict.fromkeys(job.keys, job))
         try:
             return job.send(job.keys)
@@ -70,9 +86,30 @@ class PendingJobs:
                 self._jobs.pop(key, None)
             raise
 
+    def arrived(self, number: int) -> None:
+        """The scheduler has got a job."""
+        job = self._numbered.get(number)
+        if job is not None:
+            job.arrived = True
+
     def done(self, key: Key) -> None:
         """A key is in memory, or has failed: from now on it is as with a plain client."""
-        self._jobs.pop(key, None)
+        job = self._jobs.get(key)
+        if job is not None and (job.arrived or not job.ways):
+            del self._jobs[key]
+
+    def early(self, key: Key) -> Job | None:
+        """The job of a key that the scheduler has not got yet.
+
+        What it says of the key now it says of an earlier job.
+        """
+        job = self._jobs.get(key)
+        return job if job is not None and job.ways and not job.arrived else None
+
+    def sweep(self, is_wanted: Callable[[Key], bool]) -> None:
+        """Drop jobs of which no message came, and that nobody waits for."""
+        if len(self._jobs) > MANY_JOBS:
+            self._jobs = {k: job for k, job in self._jobs.items() if is_wanted(k)}
 
     def lost(
         self,

@@ -141,8 +141,10 @@ class Sending:
     def _planned(self, plan: Plan, seen: Seen, wish: Wish) -> Callable[[], dict[Key, Future]]:
         session = self.session
         new = list(dict.fromkeys(plan.renamed.get(k, k) for k in self.keys))
+        job = Job(new, ())
         request = self._request(
             new,
+            number=job.number,
             denied=plan.denied,
             lifted=frozenset(plan.lifted),
             lift_all=wish.keep,
@@ -155,11 +157,11 @@ class Sending:
         names = {key_name(k) for k in new}
         session.trusted.note_all(n for n in names if has_token(n) and n not in plan.denied)
         session.finals.note_all(plan.renamed.values())
-        ways = [self._way(Envelope(plan.expr, request)), self._way(plan.expr)]
+        job.ways = [self._way(Envelope(plan.expr, request)), self._way(plan.expr)]
         keepable = not names.intersection(plan.denied) and len(new) <= MANY_OUTPUTS
         if keepable and not seen.changed and session.recent.knows(new):
-            ways.insert(0, self._way(Envelope(None, request)))
-        return lambda: self._as_asked(session.pending.send(Job(new, ways)), plan.renamed)
+            job.ways.insert(0, self._way(Envelope(None, request)))
+        return lambda: self._as_asked(session.pending.send(job), plan.renamed)
 
     def _way(self, expr: Any) -> Callable[[list[Key]], dict[Key, Future]]:
         annotations = dict(dask.get_annotations())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
 import warnings
@@ -40,6 +41,9 @@ REMEMBERED = 100_000
 _said_pure: ContextVar[bool | None] = ContextVar("cachingclient-said-pure", default=None)
 #: Sessions that are switched off in this context.
 _disabled: ContextVar[frozenset[int]] = ContextVar("cachingclient-disabled", default=frozenset())
+
+#: Seconds after which what was said of a key counts, although there was no word of its job.
+LATE = 1
 
 #: Messages of the scheduler that a session listens to beside the client.
 _WATCHED = ("key-in-memory", "task-erred", "cancelled-keys", "restart")
@@ -141,6 +145,7 @@ class Session:
         handlers = internals.stream_handlers(self.client)
         handlers["cachingclient-kept"] = self.recent.kept
         handlers["cachingclient-dropped"] = self.recent.dropped
+        handlers["cachingclient-arrived"] = self.pending.arrived
         if not self._handlers:
             self._handlers = {op: handlers[op] for op in _WATCHED}
         handlers["key-in-memory"] = self._key_in_memory
@@ -151,7 +156,7 @@ class Session:
     def stop_listening(self) -> None:
         """Give the client its own handlers back."""
         handlers = internals.stream_handlers(self.client)
-        for op in ("cachingclient-kept", "cachingclient-dropped"):
+        for op in ("cachingclient-kept", "cachingclient-dropped", "cachingclient-arrived"):
             handlers.pop(op, None)
         handlers.update(self._handlers)
         self._handlers = {}
@@ -178,13 +183,27 @@ class Session:
 
     # -- listening -------------------------------------------------------------
 
-    def _key_in_memory(self, key: Any = None, **kwargs: Any) -> Any:
-        self.pending.done(key)
-        return self._handlers["key-in-memory"](key=key, **kwargs)
+    def _key_in_memory(self, key: Any = None, **kwargs: Any) -> None:
+        self._told("key-in-memory", key, kwargs)
 
-    def _task_erred(self, key: Any = None, **kwargs: Any) -> Any:
-        self.pending.done(key)
-        return self._handlers["task-erred"](key=key, **kwargs)
+    def _task_erred(self, key: Any = None, **kwargs: Any) -> None:
+        self._told("task-erred", key, kwargs)
+
+    def _told(self, op: str, key: Key, kwargs: dict[str, Any]) -> None:
+        """Take in what the scheduler says of a key, if it is not about an earlier job of it."""
+        job = self.pending.early(key)
+        if job is None:
+            self.pending.done(key)
+            self._handlers[op](key=key, **kwargs)
+            return
+
+        def later() -> None:
+            # No word of the job: it went to a scheduler whose cache is off.
+            if self.pending.early(key) is job and self._handlers:
+                job.arrived = True
+                self._told(op, key, kwargs)
+
+        asyncio.get_running_loop().call_later(LATE, later)
 
     def _cancelled_keys(
         self, keys: Collection[Key], reason: str | None = None, **kwargs: Any
@@ -241,6 +260,7 @@ class Session:
         if self.scheduler_id is None or not isinstance(expr, internals.Expr) or kw.get("actors"):
             return plain(expr, keys, *args, **kw)
         keys = list(keys)
+        self.pending.sweep(self.client.futures.__contains__)
         try:
             wish = Wish.now(_said_pure.get(), id(self) in _disabled.get())
             send = Sending(self, plain, keys, args, kw).prepare(expr, wish)

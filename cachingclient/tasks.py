@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import operator
 import re
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import islice
+from types import FunctionType
 from typing import Any
 
 from cachingclient.admission import key_name
 from cachingclient.inspection import impurity
+from cachingclient.inspection.objects import is_own
 
 #: Modules in those that are not.
 NOT_CHEAP = ("numpy.linalg", "numpy.random", "numpy.fft")
@@ -39,6 +42,8 @@ def function_name(function: Any) -> str:
     method = getattr(function, "method", None)  # dask.utils.methodcaller
     if isinstance(method, str):
         return method
+    if isinstance(function, operator.methodcaller):
+        return repr(function).partition("'")[2].partition("'")[0]
     name = getattr(function, "__name__", None)
     return name if isinstance(name, str) else type(function).__name__
 
@@ -59,10 +64,44 @@ def _wrapped(function: Any) -> Iterator[Any]:
         yield from (*function.args, *function.keywords.values())
     elif isinstance(funcs := getattr(function, "funcs", None), tuple):  # toolz: compose, juxt
         yield from (getattr(function, "first", None), *funcs)
+    elif kind.__name__ in ("vectorize", "da_frompyfunc"):  # numpy, dask.array
+        yield getattr(function, "pyfunc", None) or getattr(function, "_func", None)
 
 
-def task_functions(task: Any, depth: int = DEEP) -> Iterator[Any]:
-    """Functions that a task calls or hands on: through fusion, nesting and partials."""
+def task_functions(task: Any) -> Iterator[Any]:
+    """Functions that a task calls or hands on: through fusion, nesting and partials.
+
+    Methods of users' objects that are handed to users' functions are among them, where a
+    function has a word for them.
+    """
+    objects: list[Any] = []
+    words: set[str] = set()
+    for function in _search(task, objects, DEEP):
+        words.update(getattr(getattr(function, "__code__", None), "co_names", ()))
+        yield function
+    for thing in objects[:MANY_PARTS]:
+        yield from _methods(thing, words)
+
+
+def _methods(thing: Any, words: set[str]) -> Iterator[Any]:
+    for name in (*words, *_OPERATORS):
+        method = next((vars(c)[name] for c in type(thing).__mro__ if name in vars(c)), None)
+        if isinstance(method, FunctionType):
+            yield method
+
+
+#: Methods that are called without their names
+_OPERATORS = (
+    "__call__ __enter__ __exit__ __getitem__ __setitem__ __iter__ __next__ __add__ __iadd__".split()
+)
+
+
+@lru_cache(1_000)
+def _is_users(kind: type) -> bool:
+    return is_own(kind)
+
+
+def _search(task: Any, objects: list[Any], depth: int) -> Iterator[Any]:
     if not depth:
         return
     whole = False
@@ -81,9 +120,11 @@ def task_functions(task: Any, depth: int = DEEP) -> Iterator[Any]:
         return
     for part in parts if whole else islice(parts, MANY_PARTS):
         if hasattr(part, "dependencies") or type(part) in (tuple, list, set, dict):
-            yield from task_functions(part, depth - 1)
+            yield from _search(part, objects, depth - 1)
         elif callable(part):
             yield from unwrap(part)
+        elif _is_users(type(part)):
+            objects.append(part)
 
 
 def is_cheap(function: Any) -> bool:
@@ -95,8 +136,11 @@ def is_cheap(function: Any) -> bool:
     >>> is_cheap(operator.add), is_cheap(lambda block: block)
     (True, False)
     """
-    if isinstance(function, (type, operator.methodcaller)):
+    if isinstance(function, operator.methodcaller):
         return True
+    if type(function).__name__ in ("ufunc", "vectorize"):
+        # frompyfunc makes ufuncs of users' functions
+        return function is getattr(sys.modules.get("numpy"), function.__name__, None)
     # ufuncs and methods of builtin types have no module of their own
     module = getattr(function, "__module__", None) or type(function).__module__
     return module.partition(".")[0] in CHEAP and not module.startswith(NOT_CHEAP)
@@ -152,11 +196,21 @@ class Looks:
         for function in functions:
             found = self._seen.get(id(function))
             if found is None:
-                why = None if is_cheap(function) else impurity(function)
+                why = None if is_cheap(function) else _impurity(function)
                 found = self._seen[id(function)] = function, why
             if found[1] is not None:
                 return found[1]
         return None
+
+
+def _impurity(function: Any) -> str | None:
+    if type(function).__name__ == "ufunc" and _OBJECTS.issuperset(function.types):
+        return f"{function.__name__} hides its code (frompyfunc)"
+    return impurity(function)
+
+
+#: Types of arguments and results of ufuncs that frompyfunc makes
+_OBJECTS = {f"{'O' * i}->{'O' * j}" for i in range(10) for j in range(1, 5)}
 
 
 def is_barrier(task: Any) -> bool:

@@ -272,7 +272,7 @@ class Writing:
     [
         (write_rows, "write_rows"),
         (Writing().write_block, "write_block"),
-        (methodcaller("to_csv", "path"), "methodcaller"),
+        (methodcaller("to_csv", "path"), "to_csv"),
         (dask.utils.methodcaller("to_csv"), "to_csv"),
         (toolz.curry(write_rows), "write_rows"),
         (np.vectorize(write_rows), "write_rows"),

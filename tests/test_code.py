@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import operator
 import os
 import sys
+import tempfile
 
 import dask
 import dask.array as da
@@ -186,6 +188,86 @@ def test_log_of_a_helper_is_no_effect(keen, tmp_path):
         assert dask.delayed(logged, pure=True)(1, path).compute() == 2
         helpers.forgotten(keen)
     assert helpers.noted(path) == 2 or helpers.noted(path) == 1
+
+
+OUT = os.path.join(tempfile.gettempdir(), f"cachingclient-test-{os.getpid()}")
+
+
+class Job:
+    """Something that a constructor does."""
+
+    def __init__(self, path):
+        helpers.count()
+        with open(path, "w") as f:
+            f.write("done")
+
+
+def put(value):
+    helpers.count()
+    with open(OUT, "w") as f:
+        f.write(str(value))
+    return value
+
+
+def listing(block, folder):
+    helpers.count()
+    return block + len(os.listdir(folder))
+
+
+def test_constructors_vectorized_functions_and_methods_are_looked_at(keen, tmp_path):
+    path = str(tmp_path / "out")
+    x = da.ones(2, chunks=2)
+    questions = [
+        (dask.delayed(Job, pure=True)(path), 1),
+        (x.map_blocks(np.vectorize(put), dtype="f8", meta=META).sum(), 2),
+        (da.frompyfunc(put, 1, 1)(x).sum(), 2),
+    ]
+    for question, calls in questions:
+        for _ in range(2):
+            question.compute()
+            helpers.forgotten(keen)
+            assert ran() >= calls
+
+
+class Sink:
+    """What a user hands to his functions to write with."""
+
+    def run(self, block):
+        helpers.count()
+        with open(OUT, "w") as f:
+            f.write("done")
+        return block
+
+    def look(self, block):
+        helpers.count()
+        return block
+
+
+def test_object_that_writes_is_looked_at(keen):
+    x = da.ones(2, chunks=2)
+    for _ in range(2):
+        assert x.map_blocks(lambda block, s: s.run(block), Sink(), meta=META).sum().compute() == 2
+    assert ran() == 2
+    for _ in range(2):
+        assert x.map_blocks(lambda block, s: s.look(block), Sink(), meta=META).sum().compute() == 2
+    assert ran() == 1, "this method writes nothing"
+
+
+def test_writing_method_is_found_behind_a_methodcaller(keen, tmp_path):
+    path = str(tmp_path / "out")
+    write = dask.delayed(operator.methodcaller("tofile", path), pure=True)
+    for _ in range(2):
+        dask.delayed(lambda nothing: 1, pure=True)(write(np.ones(3))).compute()
+        helpers.forgotten(keen)
+        assert os.path.exists(path)
+        os.remove(path)
+
+
+def test_what_looks_at_folders_runs_again(keen, tmp_path):
+    x = da.zeros(2, chunks=2).map_blocks(listing, str(tmp_path), meta=META)
+    assert x.sum().compute() == 0
+    (tmp_path / "new").touch()
+    assert x.sum().compute() == 2
 
 
 # -- what the configuration says ------------------------------------------------------

@@ -221,6 +221,56 @@ def test_a_setting_shares_sources(tmp_path):
                 assert ours.cache.entries("load")
 
 
+def test_asked_again_at_once(keen, tmp_path):
+    """Late answers of the scheduler to one question are not taken for answers to the next.
+
+    The first may be answered by what the question before still holds, as in dask.
+    """
+    path, link = str(tmp_path / "x{}.npy"), str(tmp_path / "link.npy")
+    for i in range(2):
+        write(path.format(i), i)
+    os.utime(path.format(0), (0, 0))
+    time_of_writing = time.time()
+    helpers.wait_until(lambda: time.time() > time_of_writing + 0.05)
+    lazy = dask.delayed(np.load, pure=True)(link)
+    for turn in range(60):
+        if os.path.lexists(link):
+            os.remove(link)
+        os.symlink(path.format(turn % 2), link)
+        values = [int(lazy.compute()[0]) for _ in range(3)]
+        assert set(values) <= {0, 1}
+        helpers.forgotten(keen)
+        assert lazy.compute()[0] == turn % 2
+
+
+def test_what_a_user_holds_is_not_kept_as_the_new_state(keen, tmp_path):
+    path = str(tmp_path / "x.npy")
+    write(path, 1)
+    lazy = dask.delayed(load, pure=True)(path)
+    held = keen.compute(lazy)
+    assert held.result().sum() == 100
+    write(path, 2)
+    keen.compute(lazy).result()  # answered by what is held, as in dask
+    del held
+    helpers.forgotten(keen)
+    assert lazy.compute().sum() == 200
+    helpers.forgotten(keen)
+    write(path, 3)
+    assert lazy.compute().sum() == 300
+
+
+def test_persisted_collection_does_not_answer_for_one_that_is_read_again(keen, tmp_path):
+    """Plain dask fuses the load into the sum, and reads again."""
+    path = str(tmp_path / "x.npy")
+    write(path, 1)
+    x = da.from_delayed(dask.delayed(load, pure=True)(path), (100,), "i8")
+    held = x.persist()
+    assert (held.sum().compute(), x.mean().compute()) == (100, 1)
+    write(path, 2)
+    assert (x.sum().compute(), x.max().compute()) == (200, 2)
+    assert held.sum().compute() in (100, 200)
+
+
 # -- the books -----------------------------------------------------------------------
 
 

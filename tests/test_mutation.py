@@ -215,8 +215,15 @@ def test_xarray():
 def test_what_is_left_alone(tmp_path):
     read_only = np.broadcast_to(np.ones(1), (4,))
     on_file = np.memmap(tmp_path / "x", dtype="f8", mode="w+", shape=3)
-    for value in (1, "a", (1, "b"), Model(), Table(), read_only, on_file, range(3), None):
+    for value in (1, "a", (1, "b"), read_only, on_file, range(3), None):
         assert copied(value) is value
+
+
+def test_instances_of_other_classes():
+    model, table = Model(), Table(a=[1])
+    copied(model).steps = 5
+    copied(table)["a"].append(2)
+    assert (model.steps, table) == (0, {"a": [1]})
 
 
 # -- the look ---------------------------------------------------------------------------------

@@ -39,6 +39,7 @@ class Submission:
     """Stands for a scheduler's submission: takes down what comes of it."""
 
     complete = False
+    stale_names: frozenset = frozenset()
     task_overhead = 0.004
 
     def __init__(self, kept: Mapping = {}) -> None:  # noqa: B006 - never changed

@@ -7,7 +7,7 @@ the price of one more task a chunk.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dask.blockwise import Blockwise
@@ -141,6 +141,26 @@ def protect(expr: Expr, names: set[str]) -> Expr:
         return expr
     operands = list(expr.operands)
     operands[1] = BarrierOptimizer(expr.low_level_optimizer, here)
+    return rebuilt(expr, operands, same_token(expr))
+
+
+def expose(expr: Expr, names: Container[str]) -> Expr:
+    """Take barriers away.
+
+    Parameters
+    ----------
+    expr : Expr
+    names : container of str
+        Layers that may be fused into others again.
+    """
+    if isinstance(expr, HLGExprSequence):
+        return rebuilt(expr, [expose(part, names) for part in expr.operands])
+    optimizer = expr.low_level_optimizer if isinstance(expr, HLGExpr) else None
+    if not isinstance(optimizer, BarrierOptimizer):
+        return expr
+    operands = list(expr.operands)
+    left = [name for name in optimizer.barriers if name not in names]
+    operands[1] = BarrierOptimizer(optimizer.inner, left) if left else optimizer.inner
     return rebuilt(expr, operands, same_token(expr))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from dask.typing import Key
 
 from cachingclient.admission import Rules, has_token, key_name
-from cachingclient.graph.barriers import graphs_of, protect, worth_reading
+from cachingclient.graph.barriers import expose, graphs_of, protect, worth_reading
 from cachingclient.graph.pruning import prune_layers, prune_tasks
 from cachingclient.internals import Expr, GraphNode, as_graph
 from cachingclient.judging import judge
@@ -30,6 +30,8 @@ class Request:
     client: str
     #: keys that were asked for
     outputs: tuple[Key, ...]
+    #: tells this submission from others of the client
+    number: int = -1
     #: {name that may not be kept, nor be answered from what is kept: reason}
     denied: Mapping[Any, str] = field(default_factory=dict)
     #: names to keep although they are not known to be pure
@@ -106,6 +108,8 @@ class Envelope:
     def _pruned(self, submission: Any) -> dict[Key, GraphNode]:
         request = self.request
         kept = submission.kept if request.use else {}
+        if submission.stale_names and self.expr is not None:
+            self.expr = expose(self.expr, submission.stale_names)
         dropped = self._prune_layers(submission) if kept else 0
         unmeasured = self._protect_slow(submission) if request.use else []
         assert self.expr is not None
@@ -137,9 +141,9 @@ class Envelope:
         """Set barriers at layers that were slow before; returns those of which nobody knows."""
         assert self.expr is not None
         known = {name: submission.seconds(name) for name in self.request.refused}
-        slow = {
-            n for n, s in known.items() if s is not None and s > SLOW * submission.task_overhead
-        }
+        worth = SLOW * submission.task_overhead
+        slow = {n for n, s in known.items() if s is not None and s > worth}
+        slow -= submission.stale_names
         self.expr = protect(self.expr, slow)
         return [name for name in known if name not in slow]
 

@@ -122,7 +122,7 @@ def _find(name: str, layer: Layer) -> LayerFacts:
         task, literals = blockwise_parts(layer)
         scan.task(layer.output, task)
         # Functions given as arguments: map_blocks with block_info wraps the user's.
-        scan.look_for_functions(literals)
+        scan.look_for_functions([task, *literals])
         # Its task depends on placeholders; the graph knows the layers.
         scan.inputs = set(_references(literals))
         return scan.facts(layer, len(layer))

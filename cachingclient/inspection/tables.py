@@ -15,6 +15,7 @@ NETWORK = "talks to the network"
 PROGRAMS = "runs other programs"
 FILES = "writes files"
 USER = "asks the user"
+LISTING = "looks at the file system"
 GLOBAL = "changes a global"
 STATE = "draws from a random generator that lives on between calls"
 
@@ -46,6 +47,11 @@ NAMES = tuple(
         (FILES, r"os\.(link|l?chmod|l?chown|f?truncate|utime|mkfifo|mknod|chdir|putenv|unsetenv)"),
         (FILES, r"shutil\.(rmtree|copy\w*|move|chown|make_archive|unpack_archive)"),
         (USER, r"builtins\.input"),
+        (LISTING, r"os\.(listdir|scandir|f?walk|l?stat|access)|glob\.i?glob"),
+        (
+            LISTING,
+            r"(os|posix|nt)?\.?(path|genericpath)\.(l?exists|is(file|dir|link)|get[amc]time)",
+        ),
     )
 )
 

@@ -163,6 +163,8 @@ class CachePlugin(SchedulerPlugin):
         self.release.stale(self.freshness.submitted(request.sources, request.unsure))
         submission = Submission(self, request, self.submissions.deadline())
         self.submissions.add(submission)
+        # What is said of its keys before this was said of an earlier submission.
+        self._tell(request.client, {"op": "cachingclient-arrived", "number": request.number})
         return submission
 
     def withdraw(self, names: Collection[Any], keys: Collection[Key]) -> None:

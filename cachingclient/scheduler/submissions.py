@@ -48,6 +48,9 @@ class Submission:
         self.kept: Mapping[Key, Any] = plugin.ledger.kept
         self.trusted: Container[Any] = plugin.books.allowed
         self.task_overhead: float = plugin.settings["task_overhead"]
+        #: layers of which somebody holds what would be another one now: plain dask, which fuses
+        #: them, would not use that
+        self.stale_names = {key_name(k) for k in plugin.books.tainted}
         self.complete = self._is_complete()
         self.used: list[Key] = list(request.outputs) if self.complete else []
 
@@ -79,6 +82,8 @@ class Submission:
         ts = tasks.get(key)
         task = ts.run_spec if ts is not None else None
         if task is None or not all(d in tasks for d in task.dependencies):
+            return None
+        if self.stale_names and any(key_name(d) in self.stale_names for d in task.dependencies):
             return None
         return task
 

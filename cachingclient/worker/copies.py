@@ -1,8 +1,8 @@
 """Copies of what tasks and users may change in place.
 
 Copied are numpy arrays, frames, series and indexes of pandas, objects of xarray, the
-containers of Python, and all of these inside of containers and object arrays. Everything
-else is handed over as it is: instances of other classes, subclasses of containers,
+containers of Python, and all of these inside of containers and object arrays; instances of
+other classes as `copy.deepcopy` copies them. Handed over as they are: what that cannot copy,
 read-only arrays (whoever writes to them fails, as with a plain client), arrays on files.
 """
 
@@ -12,6 +12,7 @@ import sys
 from array import array
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -161,11 +162,22 @@ def _deep(value: Any, copier: Copier) -> Any:
     return value.copy(deep=True)
 
 
+def _other(value: Any, copier: Copier) -> Any:
+    """Instances of other classes: models, clients, whatever has a state."""
+    try:
+        return deepcopy(value)
+    except Exception:
+        return value
+
+
 def _as_it_is(value: Any, copier: Copier) -> Any:
     return value
 
 
 Rule = Callable[[Any, Copier], Any]
+
+#: Modules whose objects stand for something outside, or are what they are.
+_LEFT_ALONE = frozenset(("dask", "distributed", "functools", "types", "_thread", "threading"))
 
 #: {type: rule}; subclasses may be anything, and are left alone
 EXACT: dict[type, Rule] = {
@@ -220,4 +232,6 @@ def _find(kind: type) -> Rule | None:
         module = (getattr(base, "__module__", None) or "").partition(".")[0]
         if rule := BY_NAME.get(f"{module}.{base.__name__}"):
             return rule
-    return None
+        if module in _LEFT_ALONE or kind in _plain:
+            return None
+    return _other
