@@ -68,7 +68,9 @@ def test_jobs_are_sent_again_each_for_itself():
 
 def test_what_was_in_memory_once_is_not_sent_again():
     sent, jobs = Sent(), PendingJobs()
-    jobs.send(sent.job(["x", "y"], "pruned", "plain"))
+    job = sent.job(["x", "y"], "pruned", "plain")
+    jobs.send(job)
+    jobs.arrived(job.number)
     jobs.done("x")
     jobs.done("never seen")
     assert jobs.lost(["x", "y"], LOST, anyone) == ["x"]
@@ -119,3 +121,25 @@ def test_clear_forgets_all():
     jobs.clear()
     assert jobs.lost(["x"], LOST, anyone) == ["x"]
     assert len(sent) == 1
+
+
+def test_word_of_an_earlier_job_of_the_same_key_does_not_end_this_one():
+    jobs = PendingJobs()
+    job = Job(["x"], [lambda keys: None, lambda keys: "again"])
+    jobs.send(job)
+    assert jobs.early("x") is job
+    jobs.done("x")
+    assert "x" in jobs
+    jobs.arrived(job.number)
+    assert jobs.early("x") is None
+    jobs.done("x")
+    assert "x" not in jobs
+
+
+def test_jobs_that_nobody_waits_for_are_swept(monkeypatch):
+    monkeypatch.setattr("cachingclient.pending.MANY_JOBS", 2)
+    jobs = PendingJobs()
+    for key in "abc":
+        jobs.send(Job([key], [lambda keys: None, lambda keys: None]))
+    jobs.sweep(lambda key: key == "b")
+    assert [key for key in "abc" if key in jobs] == ["b"]
