@@ -235,7 +235,8 @@ class Author:
                 (f"da.stack([{v}, {o}])[1]", False),
                 (f"{v}.rechunk(4)", False),
                 (
-                    f"da.overlap.overlap({v}, 1, 'reflect').map_blocks(lambda w: w + {n}).rechunk(3)"
+                    f"da.overlap.overlap({v}, 1, 'reflect')"
+                    f".map_blocks(lambda w: w + {n}).rechunk(3)"
                     f"[tuple(slice(0, s) for s in {x.shape})]",
                     True,
                 ),
