@@ -99,19 +99,20 @@ class CachePlugin(SchedulerPlugin):
         self.freshness = Freshness(self.settings["source_lifetime"], time.monotonic)
 
     def leave(self, unregister: bool = True) -> None:
-        """Let everything go and leave nothing behind."""
+        """Let everything go and leave nothing behind but, to a successor, guards on workers."""
         self.off = True
         self.clear()
         self.holder.close()
         self.cancelling.remove()
         self.environment.remove()
         self.audits.close()
-        self.guards.remove_soon()
         self.desk.close()
         if PLUGINS.get(self.scheduler.id) is self:
             del PLUGINS[self.scheduler.id]
-        if unregister and self.scheduler.plugins.get(self.name) is self:
-            self.scheduler.remove_plugin(self.name)
+        if unregister:
+            self.guards.remove_soon()
+            if self.scheduler.plugins.get(self.name) is self:
+                self.scheduler.remove_plugin(self.name)
 
     def switch_off(self, error: Exception) -> None:
         """Keep nothing from now on: the scheduler works as it would alone."""
