@@ -22,15 +22,6 @@ META = np.empty((0,))
 
 
 @pytest.fixture
-def keen():
-    """A client that keeps even what is cheap, so that the tests need not be slow."""
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
-        with Client(**helpers.INPROC) as client:
-            yield client
-            helpers.validate(client)
-
-
-@pytest.fixture
 def module(tmp_path, monkeypatch):
     """A module that can be edited: call it with its new text."""
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -21,15 +21,6 @@ def slow(block):
     return block + 1
 
 
-@pytest.fixture
-def keen():
-    """A client that keeps even what is cheap, so that the tests need not be slow."""
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
-        with Client(**helpers.INPROC) as client:
-            yield client
-            helpers.validate(client)
-
-
 def row(client, collection, prefix):
     (found,) = [r for r in client.cache.explain(collection) if r.name.startswith(prefix)]
     return found

@@ -69,15 +69,6 @@ READERS = {
 }
 
 
-@pytest.fixture
-def keen():
-    """A client that keeps even what is cheap, so that the tests need not be slow."""
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
-        with Client(**helpers.INPROC) as client:
-            yield client
-            helpers.validate(client)
-
-
 @pytest.mark.parametrize("reader", READERS)
 def test_rewritten_file_is_read_again(keen, tmp_path, reader):
     ending, make, ask = READERS[reader]

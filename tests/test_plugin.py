@@ -32,15 +32,6 @@ def plugin_of(client):
     return scheduler_of(client).plugins["cachingclient"]
 
 
-@pytest.fixture
-def keen():
-    """A client that keeps even what is cheap, so that the tests need not be slow."""
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
-        with Client(**helpers.INPROC) as client:
-            yield client
-            helpers.validate(client)
-
-
 def nothing_is_held(client):
     scheduler, plugin = scheduler_of(client), plugin_of(client)
     return not (

@@ -9,7 +9,6 @@ import helpers
 import numpy as np
 import pytest
 
-from cachingclient import Client
 from cachingclient.scheduler.submissions import Submission
 
 META = np.empty((0,))
@@ -26,15 +25,6 @@ def build():
 
 def plugin_of(client):
     return client.cluster.scheduler.plugins["cachingclient"]
-
-
-@pytest.fixture
-def keen():
-    """A client that keeps even what is cheap, so that the tests need not be slow."""
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
-        with Client(**helpers.INPROC) as client:
-            yield client
-            helpers.validate(client)
 
 
 @pytest.fixture
