@@ -17,8 +17,10 @@ from pathlib import Path
 import dask
 import dask.array as da
 import dask.bag as db
+import dask.dataframe as dd
 import distributed
 import numpy as np
+import pandas as pd
 import pytest
 from dask._task_spec import DataNode
 from dask.blockwise import Blockwise
@@ -547,3 +549,88 @@ async def scheduler_has_let_go(scheduler, key, client_id):
             return
         await asyncio.sleep(0.01)
     raise AssertionError("the client's future is still wanted")
+
+
+# -- what came with sources, audits and the guard on workers ----------------------------
+
+
+def test_a_read_parquet_tells_its_files(tmp_path):
+    path = str(tmp_path / "x.parquet")
+    pd.DataFrame({"a": [1]}).to_parquet(path)
+    frame = dd.read_parquet(path)
+    found = [internals.dataset_info(node)[0] for node in frame.optimize(fuse=False).expr.walk()]
+    files = [f for info in found if info for f in info["ds"].files]
+    assert files == [path]
+
+
+def test_other_expressions_have_no_files():
+    frame = dd.from_pandas(pd.DataFrame({"a": [1]}), 1)
+    assert internals.dataset_info(frame.expr) == ({}, None)
+
+
+def test_a_collection_as_it_is_computed():
+    expr = internals.as_computed(make().sum())
+    assert isinstance(expr, (HLGExprSequence, HLGFinalizeCompute))
+    keys = list(flatten(expr.__dask_keys__()))
+    assert len(keys) == 1 and keys[0].startswith(finalize.PREFIX)
+
+
+def test_what_is_mapped_is_an_expression_of_its_own(client, monkeypatch):
+    sent = []
+    plain = client._graph_to_futures
+    monkeypatch.setattr(
+        client, "_graph_to_futures", lambda expr, *a, **k: sent.append(expr) or plain(expr, *a, **k)
+    )
+    client.gather(client.map(user, [1, 2]))
+    assert [type(expr) for expr in sent] == [internals.MapExpr]
+
+
+def test_a_graph_is_submitted_on_the_scheduler(client):
+    async def submit(dask_scheduler):
+        internals.pseudo_client(dask_scheduler, "somebody")
+        graph = {"one": Task("one", user, 1), "two": Task("two", user, TaskRef("one"))}
+        await internals.submit_on_scheduler(dask_scheduler, "somebody", graph, "two", -5)
+        ts = dask_scheduler.tasks["two"]
+        # higher priorities come later
+        return ts.priority[0], {c.client_key for c in ts.who_wants}
+
+    assert client.run_on_scheduler(submit) == (5, {"somebody"})
+    client.run_on_scheduler(
+        lambda dask_scheduler: dask_scheduler.client_releases_keys(["two"], "somebody")
+    )
+
+
+def test_a_worker_runs_tasks_by_a_method_that_is_looked_up_each_time(client):
+    async def replaced(dask_worker):
+        plain, seen = dask_worker.execute, []
+
+        def execute(key, *, stimulus_id):
+            ts = internals.worker_task(dask_worker, key)
+            seen.append((key, internals.in_threads(dask_worker, ts), ts.run_spec is not None))
+            return plain(key, stimulus_id=stimulus_id)
+
+        setattr(dask_worker, internals.EXECUTE_METHOD, execute)
+        dask_worker.seen = seen
+
+    client.run(replaced)
+    assert client.submit(user, 1, key="watched").result() == 2
+    seen = [s for found in client.run(lambda dask_worker: dask_worker.seen).values() for s in found]
+    assert ("watched", True, True) in seen
+
+
+def test_a_task_is_swapped_only_where_it_is_still_there():
+    class State:
+        run_spec = "old"
+
+    ts = State()
+    internals.swap(ts, "other", "new")
+    assert ts.run_spec == "old"
+    internals.swap(ts, "old", "new")
+    assert ts.run_spec == "new"
+
+
+def test_a_method_is_hidden_from_tracebacks():
+    def method():
+        return 1
+
+    assert internals.hidden(method).__code__.co_filename == distributed.worker.__file__
