@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from dask.typing import Key
 from distributed import Future
 from distributed.client import futures_of
+from distributed.comm import get_address_host
 from distributed.protocol.pickle import dumps
+from distributed.utils import get_ip
 
 from cachingclient import internals
 from cachingclient.bounded import Bounded
@@ -106,6 +108,7 @@ class Session:
             self._warn_no_cache("its cache is switched off")
             return
         self.scheduler_id = answer["scheduler"]
+        self.watch.elsewhere = not is_here(self.client.scheduler.address)
         self._listen()
         if self.limit is not None and answer["limit"] != self.limit:
             self._warn(
@@ -303,3 +306,18 @@ class Session:
                 rest.append(future)
         self.cancelled.note_all(f.key for f in rest if f.key in self.finals)
         return rest
+
+
+def is_here(address: str) -> bool:
+    """Whether an address is one of this machine.
+
+    Examples
+    --------
+    >>> is_here("inproc://10.0.0.9/1/2"), is_here("tcp://127.0.0.1:8786")
+    (True, True)
+    >>> is_here("tcp://192.0.2.77:8786")
+    False
+    """
+    if address.startswith("inproc://"):
+        return True
+    return get_address_host(address) in {"127.0.0.1", "::1", "localhost", get_ip()}

@@ -53,6 +53,8 @@ class Watch:
 
     def __init__(self, checksums: Iterable[str]) -> None:
         self.sources = Sources(cheap=checksums)
+        #: whether the cluster is on other machines, whose files nobody can look at here
+        self.elsewhere = False
         self._digests = Bounded(REMEMBERED)
         self._made_of = Bounded(REMEMBERED)
 
@@ -91,6 +93,9 @@ class Watch:
         if found:
             check = self._check(found)
             unsure = frozenset(check.unknown)
+            if self.elsewhere:
+                # What is not here may be there, and change without being seen.
+                unsure |= {name for name, of_name in found.items() if of_name & check.missing}
             remarks = _remarks(found, check)
             for name in {*check.digests, *unsure}:
                 digests[name] = check.digests.get(name, "")

@@ -18,7 +18,9 @@ from distributed import LocalCluster
 from helpers import ran
 
 from cachingclient import Client
+from cachingclient.internals import as_computed
 from cachingclient.scheduler.freshness import CODE, Freshness
+from cachingclient.watching import Watch
 
 
 def load(path):
@@ -260,6 +262,16 @@ def test_persisted_collection_does_not_answer_for_one_that_is_read_again(keen, t
     write(path, 2)
     assert (x.sum().compute(), x.max().compute()) == (200, 2)
     assert held.sum().compute() in (100, 200)
+
+
+def test_files_that_only_the_workers_see_have_a_time_to_live(tmp_path):
+    lazy = dask.delayed(load, pure=True)(str(tmp_path / "not-here.npy"))
+    watch = Watch(())
+    expr = as_computed(lazy)
+    assert watch.look(expr).unsure == frozenset()
+    watch.elsewhere = True
+    assert watch.look(expr).unsure == {lazy.key}
+    assert watch.look(expr).changed
 
 
 # -- the books -----------------------------------------------------------------------
