@@ -132,7 +132,6 @@ _ONCE = re.compile(
 )
 
 
-@lru_cache(10_000)
 def effect_of(name: str) -> Effect | None:
     """What a name of a layer or function says about side effects.
 
@@ -143,6 +142,12 @@ def effect_of(name: str) -> Effect | None:
     >>> effect_of("write_rows") is None, effect_of("to_datetime") is None
     (False, True)
     """
+    # Tokens tell nothing, and there are many of them.
+    return _effect_of(name[:-33] if name[-33:-32] == "-" and has_token(name) else name)
+
+
+@lru_cache(10_000)
+def _effect_of(name: str) -> Effect | None:
     return next((e for e in EFFECTS if e.pattern.search(name)), None)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from cachingclient import internals
 from cachingclient.admission import STALE, Rules, key_name
-from cachingclient.graph.barriers import graphs_of
+from cachingclient.graph.barriers import graphs_of, protect, size_of
 from cachingclient.graph.plan import Plan
 from cachingclient.judging import judge
 
@@ -63,6 +63,7 @@ async def explain(
     rules: Rules,
     remarks: Mapping[Any, str],
     ask: Callable[[list[str]], Awaitable[Mapping[str, Mapping[str, Any]]]],
+    choose: Callable[[Mapping[str, list[str]], Mapping[str, int]], Awaitable[Iterable[str]]],
 ) -> Explanation:
     """Explain a planned computation, without running any of it.
 
@@ -79,8 +80,16 @@ async def explain(
         {name: what there is to say of the sources that it reads}
     ask : callable
         Asks the scheduler for what it knows of names.
+    choose : callable
+        Asks it for the layers that would get a barrier, by what needs them and their sizes.
     """
-    graph = internals.as_graph(plan.expr.__dask_graph__())
+    dependents: dict[str, list[str]] = {}
+    sizes: dict[str, int] = {}
+    for _, hlg in graphs_of(plan.expr):
+        dependents.update((n, list(following)) for n, following in hlg.dependents.items())
+        sizes.update((n, size_of(layer)) for n, layer in hlg.layers.items())
+    visible = set(await choose(dependents, sizes))
+    graph = internals.as_graph(protect(plan.expr, visible).__dask_graph__())
     verdict = judge(
         graph, trusted, plan.denied, lifted, rules, lambda name: {name} & remarks.keys()
     )
@@ -112,7 +121,7 @@ def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any], rem
     if kept and (reason is None or reason == FUSED):
         return Row(name, REUSED if kept >= keys else IN_PART, keys, kept)
     if reason == FUSED:
-        return Row(name, FUSED, keys, kept, "part of the layers that follow")
+        return Row(name, FUSED, keys, kept, known.get("why") or "part of the layers that follow")
     if reason is not None:
         return Row(name, NOT, keys, kept, reason)
     if (why := known.get("why")) and why != STALE:

@@ -28,6 +28,8 @@ class Verdict(NamedTuple):
     denied: dict[Any, str]
     #: {name of a source: names that were made of it}
     readers: dict[Any, set[Any]]
+    #: {name: names of the tasks that it was fused into}
+    wholes: dict[Any, set[Any]]
 
 
 def judge(
@@ -73,7 +75,7 @@ def judge(
     reasons = {n: r for n, r in found.reasons.items() if n in found.names}
     local = {n: r for n, r in found.local.items() if n in found.names}
     allowed = found.names - reasons.keys() - local.keys()
-    return Verdict(allowed, {**local, **reasons}, found.readers(sources))
+    return Verdict(allowed, {**local, **reasons}, found.readers(sources), found.wholes)
 
 
 class _Findings:
@@ -99,7 +101,7 @@ class _Findings:
         #: names that are depended on, and not in the graph
         self.outside: set[Any] = set()
         #: {name: names of the fused tasks that it is a part of}
-        self._whole: dict[Any, set[Any]] = {}
+        self.wholes: dict[Any, set[Any]] = {}
         self._mutators: set[Any] = set()
         self._looks = Looks()
         # Parts of fused tasks are looked at once a name; None where there is nothing to say.
@@ -119,7 +121,7 @@ class _Findings:
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), P2P))
         for part, inner in parts_of(name, task):
             if part is not name:
-                self._whole.setdefault(part, set()).add(name)
+                self.wholes.setdefault(part, set()).add(name)
             if part not in self._parts:
                 self._parts[part] = self._reason(part, inner)
             reason = self._parts[part]
@@ -133,9 +135,9 @@ class _Findings:
 
     def readers(self, sources: Callable[[Any], Iterable[Any]]) -> dict[Any, set[Any]]:
         """Names that were made of sources: fused with them, or depending on them."""
-        here = {*self.names, *self._whole, *self.dependents}
+        here = {*self.names, *self.wholes, *self.dependents}
         made_of = {n: set(s) for n in here if (s := sources(n))}
-        spread_sources(made_of, lambda n: (*self._whole.get(n, ()), *self.dependents.get(n, ())))
+        spread_sources(made_of, lambda n: (*self.wholes.get(n, ()), *self.dependents.get(n, ())))
         found: dict[Any, set[Any]] = {}
         for name, of_name in made_of.items():
             for source in of_name if name in self.names else ():

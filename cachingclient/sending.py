@@ -149,7 +149,7 @@ class Sending:
             lifted=frozenset(plan.lifted),
             lift_all=wish.keep,
             alive=plan.alive,
-            refused=tuple(plan.refused),
+            candidates=plan.candidates,
             sources=seen.digests,
             unsure=seen.unsure,
             made_of=seen.made_of,

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -283,8 +283,19 @@ class Session:
         async def ask(names: list[str]) -> Any:
             return await self.call("explain", names=names) if self.scheduler_id else {}
 
+        async def choose(dependents: Mapping[str, list[str]], sizes: Mapping[str, int]) -> Any:
+            if not self.scheduler_id:
+                return ()
+            return await self.call(
+                "choose",
+                candidates=vars(plan.candidates),
+                dependents=dependents,
+                sizes=sizes,
+                denied=[str(n) for n in plan.denied],
+            )
+
         remarks = self.watch.look(expr).remarks
-        return await explain(plan, self.trusted, lifted, self.settings.rules, remarks, ask)
+        return await explain(plan, self.trusted, lifted, self.settings.rules, remarks, ask, choose)
 
     # -- cancelling ------------------------------------------------------------
 

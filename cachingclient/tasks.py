@@ -123,7 +123,7 @@ def _search(task: Any, objects: list[Any], depth: int) -> Iterator[Any]:
             yield from _search(part, objects, depth - 1)
         elif callable(part):
             yield from unwrap(part)
-        elif _is_users(type(part)):
+        elif _is_users(part.__class__):
             objects.append(part)
 
 

@@ -51,7 +51,7 @@ def client():
 @pytest.fixture
 def keen():
     """A client that keeps even what is cheap, so that the tests need not be slow."""
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
+    with dask.config.set(helpers.KEEN):
         with cachingclient.Client(**helpers.INPROC) as client:
             yield client
             helpers.validate(client)

@@ -26,6 +26,8 @@ INPROC: dict[str, Any] = {
     "processes": False,
     "dashboard_address": None,
 }
+#: Settings by which even what is cheap is kept, and made visible.
+KEEN = {"cachingclient.min-cost": "0s", "cachingclient.task-overhead": "0s"}
 #: One worker process.
 PROCESS: dict[str, Any] = {**INPROC, "n_workers": 1, "processes": True}
 

@@ -534,7 +534,7 @@ def test_deep_graphs_are_no_trouble():
 
 
 def test_an_empty_graph():
-    assert judge({}) == (set(), {}, {})
+    assert judge({}) == (set(), {}, {}, {})
 
 
 # -- P2P ---------------------------------------------------------------------------

@@ -18,6 +18,7 @@ import dask
 import dask.array as da
 import dask.bag as db
 import dask.dataframe as dd
+import helpers
 import numpy as np
 import pandas as pd
 import pytest
@@ -438,7 +439,7 @@ WRITERS = {name: entry for name, entry in TABLE.items() if isinstance(entry, Wri
 def client():
     """Everything is kept that may be."""
     options = {"n_workers": 2, "threads_per_worker": 1, "processes": False}
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
+    with dask.config.set(helpers.KEEN):
         with cachingclient.Client(dashboard_address=None, **options) as client:
             yield client
 

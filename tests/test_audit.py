@@ -19,7 +19,7 @@ META = np.empty((0,))
 @pytest.fixture
 def auditing():
     """A client that keeps everything and looks at every use of it."""
-    settings = {"cachingclient.min-cost": "0s", "cachingclient.audit": 1.0}
+    settings = {**helpers.KEEN, "cachingclient.audit": 1.0}
     with dask.config.set(settings):
         with Client(**helpers.INPROC) as client:
             yield client

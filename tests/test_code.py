@@ -165,7 +165,7 @@ def test_annotation_and_setting_lift_what_the_code_shows(keen):
         x = da.ones(4, chunks=2).map_blocks(rolls, meta=META)
     assert x.sum().compute() == x.sum().compute()
     assert ran() == 2
-    with dask.config.set({"cachingclient.impure": True, "cachingclient.min-cost": "0s"}):
+    with dask.config.set({**helpers.KEEN, "cachingclient.impure": True}):
         with Client(**helpers.INPROC) as client:
             y = da.ones(6, chunks=2).map_blocks(rolls, meta=META)
             assert y.sum().compute() == y.sum().compute()
@@ -280,7 +280,7 @@ def push_rows(block):
 )
 def test_rules(settings, runs):
     settings = {f"cachingclient.{k}": v for k, v in settings.items()}
-    with dask.config.set({"cachingclient.min-cost": "0s", **settings}):
+    with dask.config.set({**helpers.KEEN, **settings}):
         with Client(**helpers.INPROC):
             x = da.ones(4, chunks=2).map_blocks(push_rows, meta=META)
             assert (x.sum().compute(), x.mean().compute()) == (8, 2)
@@ -288,7 +288,7 @@ def test_rules(settings, runs):
 
 
 def test_always():
-    with dask.config.set({"cachingclient.min-cost": "0s", "cachingclient.always": ["rolls"]}):
+    with dask.config.set({**helpers.KEEN, "cachingclient.always": ["rolls"]}):
         with Client(**helpers.INPROC):
             x = da.ones(4, chunks=2).map_blocks(rolls, meta=META)
             assert x.sum().compute() == x.sum().compute()

@@ -81,7 +81,7 @@ def test_too_cheap(client):
 
 
 def test_no_room():
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
+    with dask.config.set(helpers.KEEN):
         with Client(**helpers.INPROC, cache_limit=10) as client:
             x = build()
             x.sum().compute()

@@ -157,9 +157,7 @@ def test_map(keen, tmp_path):
 def test_second_client_notices_too(tmp_path):
     path = str(tmp_path / "x.npy")
     write(path, 1)
-    with dask.config.set({"cachingclient.min-cost": "0s"}), LocalCluster(
-        **helpers.INPROC
-    ) as cluster:
+    with dask.config.set(helpers.KEEN), LocalCluster(**helpers.INPROC) as cluster:
         total = dask.delayed(np.sum, pure=True)(dask.delayed(load, pure=True)(path))
         with Client(cluster, set_as_default=False) as one:
             assert one.compute(total).result() == 100
@@ -177,9 +175,7 @@ def test_plain_client_is_not_misled(tmp_path):
     lazy = dask.delayed(load, pure=True)(path)
     total = dask.delayed(np.sum, pure=True)(lazy)
     other = dask.delayed(sum, pure=True)([1, 2])
-    with dask.config.set({"cachingclient.min-cost": "0s"}), LocalCluster(
-        **helpers.INPROC
-    ) as cluster:
+    with dask.config.set(helpers.KEEN), LocalCluster(**helpers.INPROC) as cluster:
         with Client(cluster, set_as_default=False) as ours:
             assert ours.compute(total).result() == 100
             helpers.forgotten(ours)
@@ -205,7 +201,7 @@ def test_a_setting_shares_sources(tmp_path):
     path = str(tmp_path / "x.npy")
     write(path, 1)
     lazy = dask.delayed(load, pure=True)(path)
-    settings = {"cachingclient.min-cost": "0s", "cachingclient.share-sources": True}
+    settings = {**helpers.KEEN, "cachingclient.share-sources": True}
     with dask.config.set(settings), LocalCluster(**helpers.INPROC) as cluster:
         with Client(cluster, set_as_default=False) as ours:
             with distributed.Client(cluster, set_as_default=False):

@@ -25,7 +25,7 @@ from utils_graphs import asked, judged, opened
 from cachingclient.admission import NOT_KEPT, UPSTREAM, WRITES, WRITTEN, key_name
 from cachingclient.config import read_settings
 from cachingclient.graph import barriers, finalize, layers, liveness
-from cachingclient.graph.barriers import BarrierOptimizer, choose, collapse_aliases, protect
+from cachingclient.graph.barriers import BarrierOptimizer, collapse_aliases, protect
 from cachingclient.graph.layers import facts_of, graph_facts
 from cachingclient.graph.plan import make_plan
 from cachingclient.graph.pruning import prune_graph, prune_layers, prune_tasks
@@ -38,6 +38,10 @@ def user(block, *args, **kwargs):
 
 def other(block):
     return block * 3
+
+
+def abs_user(block):
+    return abs(block)
 
 
 def write_block(block):
@@ -336,16 +340,16 @@ def test_facts_are_remembered_while_the_layer_lives():
 
 
 def test_a_new_layer_at_an_old_address_has_facts_of_its_own():
-    x, y = make(), make(chunks=10)
+    x, y = make(), make().map_blocks(other)
     one, two = x.dask.layers[x.name], y.dask.layers[y.name]
     layers._known[id(two)] = weakref.ref(one), facts_of(x.name, one)
-    assert facts_of(y.name, two).nkeys == 1
+    assert facts_of(y.name, two).functions == {"other"}
     layers._known.pop(id(two))
 
 
 def test_facts_of_a_users_function():
     found = facts(make(), "user")
-    assert (found.nkeys, found.unknown, found.alias) == (4, True, False)
+    assert (found.closed, found.unknown, found.alias) == (False, True, False)
     assert not found.getter and found.wish is None
 
 
@@ -447,106 +451,6 @@ def test_futures_must_be_trusted():
     persisted = HighLevelGraph({"f": {"f": Task("f", user, TaskRef("future"))}}, {"f": set()})
     found = graph_facts(HighLevelGraph.merge(x.dask, persisted), ())
     assert set(found.denied) == {"f"}
-
-
-# -- choosing barriers -------------------------------------------------------------
-
-PLENTY = 1e6
-
-
-def chosen(collection, alive=None, affordable=PLENTY) -> list[str]:
-    """Layers that get a barrier, by the beginning of their names; all are alive by default."""
-    hlg = hlg_of(collection)
-    alive = hlg.layers if alive is None else {the(n, hlg.layers) for n in alive}
-    return sorted(map(key_split, choose(hlg, graph_facts(hlg, ()), alive, affordable).chosen))
-
-
-def test_a_users_function_that_is_alive_gets_a_barrier():
-    assert chosen(make().sum(), ["user"]) == ["user"]
-
-
-def test_what_is_not_alive_gets_none():
-    assert chosen(make().sum(), []) == []
-
-
-def test_dasks_own_work_gets_none():
-    x = da.ones((10, 10), chunks=5)
-    assert chosen((x + 1).T.reshape(100)[3:].sum()) == []
-
-
-def test_what_stands_directly_on_a_users_function_gets_one():
-    assert chosen((make() + 1).sum(), ["add"]) == ["add"]
-    assert chosen((make() + 1 - 2).sum(), ["sub"]) == []
-
-
-def test_on_a_users_function_that_gets_its_own_only_that_does():
-    assert chosen((make() + 1).sum(), ["user", "add"]) == ["user"]
-
-
-def test_through_layers_that_only_hand_on():
-    parts = [da.from_delayed(dask.delayed(user, pure=True)(i), (4,), float) for i in range(2)]
-    x = da.concatenate(parts)
-    hlg = hlg_of((x + 1).sum())
-    found = choose(hlg, graph_facts(hlg, ()), {x.name}, PLENTY).chosen
-    assert found == [x.name]
-
-
-def test_outputs_get_none():
-    assert chosen(make()) == []
-
-
-def test_of_a_linear_chain_the_last_gets_one():
-    x = da.ones((10, 10), chunks=5).map_blocks(user).map_blocks(other).map_blocks(abs_user)
-    assert chosen(x.sum(), ["user", "other", "abs_user"]) == ["abs_user"]
-    assert chosen(x.sum(), ["user", "other"]) == ["other"]
-    assert chosen(x.sum(), ["user"]) == ["user"]
-
-
-def abs_user(block):
-    return abs(block)
-
-
-def test_both_sides_of_a_fork_get_one():
-    x = make()
-    assert chosen((x.map_blocks(other) + x.map_blocks(abs_user)).sum()) == [
-        "abs_user",
-        "other",
-        "user",
-    ]
-
-
-def test_denied_layers_get_none():
-    with dask.annotate(cache=False):
-        x = make()
-    assert chosen(x.sum(), ["user"]) == []
-    assert chosen(da.ones(4, chunks=2).map_blocks(write_block).sum(), ["write_block"]) == []
-
-
-def test_a_wish_is_enough():
-    with dask.annotate(cache=True):
-        x = da.ones((10, 10), chunks=5) + 1
-    assert chosen(x.sum(), []) == ["add"]
-
-
-def test_no_more_than_can_be_afforded():
-    few, many = make(chunks=5).sum(), make(chunks=2).map_blocks(other).sum()
-    total = few + many
-    names = {"other", "user"}
-    hlg = hlg_of(total)
-    alive = {n for n in hlg.layers if key_split(n) in names}
-    everything = choose(hlg, graph_facts(hlg, ()), alive, PLENTY).chosen
-    assert sorted(len(hlg.layers[n]) for n in everything) == [4, 25]
-    # The cheapest first, so that one too large takes nothing away from the others.
-    (cheap,) = choose(hlg, graph_facts(hlg, ()), alive, 10).chosen
-    assert len(hlg.layers[cheap]) == 4
-    assert choose(hlg, graph_facts(hlg, ()), alive, 3).chosen == []
-
-
-def test_loads_that_slices_are_pushed_into_get_none():
-    with dask.annotate(cache=True):
-        x = da.from_array(np.ones((10, 10)), chunks=5, lock=True)
-    assert "array" not in chosen(x[:2].sum())
-    assert "array" in chosen((x + 1).sum())
 
 
 # -- barriers at work --------------------------------------------------------------

@@ -16,7 +16,7 @@ from distributed.utils_test import gen_test
 from cachingclient import Client
 
 META = np.empty((0,))
-FAST = {"cachingclient.min-cost": "0s"}
+FAST = helpers.KEEN
 
 
 def slow(block):

@@ -39,7 +39,7 @@ def more(model, value):
 
 @pytest.mark.parametrize("how", [helpers.INPROC, helpers.PROCESS])
 def test_model(how):
-    with dask.config.set({"cachingclient.min-cost": "0s"}), Client(**how) as client:
+    with dask.config.set(helpers.KEEN), Client(**how) as client:
         model = dask.delayed(fit, pure=True)(1)
         assert model.compute().weights == [0, 1]
         assert dask.delayed(more, pure=True)(model, 5).compute().weights == [0, 1, 5]
@@ -54,7 +54,7 @@ def test_model(how):
 
 
 def test_container_of_a_users_class():
-    with dask.config.set({"cachingclient.min-cost": "0s"}), Client(**helpers.INPROC) as client:
+    with dask.config.set(helpers.KEEN), Client(**helpers.INPROC) as client:
         lazy = dask.delayed(table, pure=True)()
         lazy.compute()["a"].append(2)
         helpers.forgotten(client)

@@ -111,7 +111,7 @@ def test_info_counts(keen):
 
 
 def test_limit_is_kept():
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
+    with dask.config.set(helpers.KEEN):
         with Client(**helpers.INPROC, cache_limit=50_000) as client:
             for value in range(8):
                 assert build(float(value), size=500).sum().compute() == 2000 * (value + 1)
@@ -173,7 +173,7 @@ def test_none_is_not_kept(keen):
 @pytest.fixture
 def doomed():
     """A client whose cache will be switched off."""
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
+    with dask.config.set(helpers.KEEN):
         with Client(**helpers.INPROC) as client:
             yield client
             scheduler_of(client).validate_state()
@@ -240,7 +240,7 @@ def test_second_registration_takes_over(keen):
 def test_two_clusters_in_one_process(keen):
     x = build()
     assert x.sum().compute() == 8
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
+    with dask.config.set(helpers.KEEN):
         with Client(**helpers.INPROC, set_as_default=False) as other:
             assert other.compute(x.sum()).result() == 8
             assert helpers.ran() == 8
@@ -250,7 +250,7 @@ def test_two_clusters_in_one_process(keen):
 
 
 def test_idle_time_starts_when_the_last_client_goes():
-    settings = {"cachingclient.min-cost": "0s", "cachingclient.idle-time": "20ms"}
+    settings = {**helpers.KEEN, "cachingclient.idle-time": "20ms"}
     with dask.config.set(settings), LocalCluster(**helpers.INPROC) as cluster:
         with Client(cluster, set_as_default=False) as client:
             assert client.compute(build().sum()).result() == 8

@@ -35,12 +35,30 @@ def asked(*collections: Any, **kwargs: Any) -> Asked:
     return caught[0]
 
 
+class Nothing:
+    """What a scheduler has learnt that has run nothing."""
+
+    task_overhead = 0.004
+
+    def was_seen(self, name: str) -> bool:
+        return False
+
+    def is_pinned(self, name: str) -> bool:
+        return False
+
+    def estimate(self, name: str) -> None:
+        """Nothing was measured."""
+
+    def share(self, name: str, nkeys: int) -> float:
+        return 1.0
+
+
 class Submission:
     """Stands for a scheduler's submission: takes down what comes of it."""
 
     complete = False
     stale_names: frozenset = frozenset()
-    task_overhead = 0.004
+    experience = Nothing()
 
     def __init__(self, kept: Mapping = {}) -> None:  # noqa: B006 - never changed
         self.kept = kept
@@ -57,12 +75,6 @@ class Submission:
     def known(self, key: Any) -> None:
         """No key is known to a scheduler that has run nothing."""
 
-    def seconds(self, name: str) -> None:
-        """Nothing was measured."""
-
-    def measure(self, names: Mapping) -> None:
-        """Nothing runs."""
-
     def sources(self, name: Any) -> tuple:
         """Nothing was read."""
         return ()
@@ -77,7 +89,12 @@ def opened(*collections: Any, kept: Mapping = {}) -> tuple[dict, Submission]:  #
     plan = make_plan(computation.expr, read_settings(), (), None)
     outputs = tuple(plan.renamed.get(k, k) for k in computation.keys)
     request = Request(
-        "scheduler", "client", outputs, denied=plan.denied, lifted=frozenset(plan.lifted)
+        "scheduler",
+        "client",
+        outputs,
+        denied=plan.denied,
+        lifted=frozenset(plan.lifted),
+        candidates=plan.candidates,
     )
     envelope = Envelope(plan.expr, request)
     envelope.submission = submission = Submission(kept)

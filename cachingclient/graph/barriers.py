@@ -8,15 +8,16 @@ the price of one more task a chunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from dask.blockwise import Blockwise
 from dask.core import flatten
-from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
+from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.typing import Key
 
 from cachingclient.admission import key_name
-from cachingclient.graph.layers import GraphFacts, LayerFacts
+from cachingclient.graph.choosing import Candidates
+from cachingclient.graph.layers import GraphFacts
 from cachingclient.internals import (
     Alias,
     Expr,
@@ -43,54 +44,42 @@ def graphs_of(expr: Expr) -> Iterator[tuple[HLGExpr, HighLevelGraph]]:
         yield expr, expr.hlg
 
 
-class Choice(NamedTuple):
-    """Layers of unknown work that somebody holds."""
-
-    #: those that get a barrier
-    chosen: list[str]
-    #: those that would cost too much, as long as nobody knows what they save
-    refused: list[str]
-
-
-def choose(
-    hlg: HighLevelGraph, facts: GraphFacts, alive: Iterable[str], affordable: float
-) -> Choice:
-    """Layers whose keys should stay visible, nothing about them having been measured.
-
-    Only work of unknown cost (functions that users hand to collections) can be worth a
-    barrier, so only layers that do such work, or stand directly on one that does, get one.
+def candidates(
+    hlg: HighLevelGraph,
+    facts: GraphFacts,
+    dependents: Mapping[str, set[str]],
+    alive: Container[str],
+) -> Candidates:
+    """What speaks for a barrier at layers, and against it.
 
     Parameters
     ----------
     hlg : HighLevelGraph
     facts : GraphFacts
-    alive : iterable of str
-        Layers of living collections.
-    affordable : float
-        How many more tasks may be made.
+    dependents : mapping
+        {name: names of the layers that need it}
+    alive : container of str
+        Layers that somebody holds.
     """
-    alive = set(alive)
-    dependents = hlg.dependents  # made anew each time that it is asked for
-    wanted = {
-        n
-        for n, f in facts.layers.items()
-        if n not in facts.denied and f.nkeys
-        # A single key that was asked for is fused into the task that puts the result together.
-        and (dependents.get(n) or f.nkeys == 1)
-        and (f.wish is True or (n in alive and _unknown_work(n, hlg, facts.layers, alive)))
-        and not _feeds_getter(n, dependents, facts.layers)
-    }
-    last = [n for n in wanted if not _reaches(n, wanted, dependents)]
-    choice = Choice([], [])
-    for name in sorted(last, key=lambda n: (facts.layers[n].nkeys, n)):
-        affordable -= facts.layers[name].nkeys or 0
-        (choice.chosen if affordable >= 0 else choice.refused).append(name)
-    return choice
+    of_layers = facts.layers
+    return Candidates(
+        blocked=frozenset(n for n in of_layers if _is_sliced_load(n, hlg, facts, dependents)),
+        alive=frozenset(n for n in of_layers if n in alive),
+        unknown=frozenset(n for n in of_layers if _does_unknown_work(n, hlg, facts, alive)),
+        wanted=frozenset(n for n, f in of_layers.items() if f.wish is True),
+    )
 
 
-def _unknown_work(
-    name: str, hlg: HighLevelGraph, layers: Mapping[str, LayerFacts], alive: set[str]
+def size_of(layer: Layer) -> int:
+    """Number of keys of a layer; 0 if its keys cannot be protected."""
+    return len(layer) if isinstance(layer, (Blockwise, MaterializedLayer)) else 0
+
+
+def _does_unknown_work(
+    name: str, hlg: HighLevelGraph, facts: GraphFacts, alive: Container[str]
 ) -> bool:
+    """Whether it calls functions that a user handed over, or stands directly on one that does."""
+    layers = facts.layers
     if layers[name].unknown:
         return True
     sources = list(hlg.dependencies[name])
@@ -104,21 +93,20 @@ def _unknown_work(
     return False
 
 
-def _feeds_getter(
-    name: str, dependents: Mapping[str, set[str]], layers: Mapping[str, LayerFacts]
+def _is_sliced_load(
+    name: str, hlg: HighLevelGraph, facts: GraphFacts, dependents: Mapping[str, set[str]]
 ) -> bool:
     """Slices are pushed into loads: a barrier between them would load whole chunks."""
-    return layers[name].getter and any(layers[d].getter for d in dependents.get(name, ()))
-
-
-def _reaches(name: str, wanted: set[str], dependents: Mapping[str, set[str]]) -> bool:
-    """Whether a linear chain leads from a layer to another that is wanted."""
-    following = dependents.get(name) or ()
-    while len(following) == 1:
-        (name,) = following
-        if name in wanted:
+    layers = facts.layers
+    if not (layers[name].getter and any(layers[d].getter for d in dependents.get(name, ()))):
+        return False
+    while layers[name].getter:
+        sources = hlg.dependencies[name]
+        if all(layers[s].data for s in sources):
             return True
-        following = dependents.get(name) or ()
+        if len(sources) > 1:
+            return False
+        (name,) = sources
     return False
 
 
@@ -186,8 +174,8 @@ def worth_reading(
         name
         for name, layer in hlg.layers.items()
         if (kept := number_kept(name))
-        and isinstance(layer, (Blockwise, MaterializedLayer))
-        and paid(name) > (len(layer) - kept) * task
+        and (size := size_of(layer))
+        and paid(name) > (size - kept) * task
     }
 
 

@@ -10,12 +10,12 @@ from typing import Any
 from dask.typing import Key
 
 from cachingclient.admission import Rules, has_token, key_name
-from cachingclient.graph.barriers import expose, graphs_of, protect, worth_reading
+from cachingclient.graph.barriers import expose, graphs_of, protect, size_of, worth_reading
+from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.graph.pruning import prune_layers, prune_tasks
 from cachingclient.internals import Expr, GraphNode, as_graph
 from cachingclient.judging import judge
 from cachingclient.registry import PLUGINS
-from cachingclient.tasks import parts_of
 
 logger = logging.getLogger("distributed.scheduler.cachingclient")
 
@@ -48,15 +48,10 @@ class Request:
     unsure: frozenset[Any] = frozenset()
     #: {name: sources that it is made of}, as far as the client can tell
     made_of: Mapping[Any, Iterable[Any]] = field(default_factory=dict)
-    #: layers of unknown work that get a barrier once it is known that they are slow
-    refused: tuple[str, ...] = ()
+    #: layers that may get a barrier
+    candidates: Candidates = Candidates()
     #: {name: whether a living collection needs it}, as far as known
     alive: Mapping[str, bool] = field(default_factory=dict)
-
-
-#: A layer is worth a barrier when a key takes so many times what one more task costs: it must
-#: pay although it may never be asked for again.
-SLOW = 2
 
 
 class Everything:
@@ -110,8 +105,9 @@ class Envelope:
         kept = submission.kept if request.use else {}
         if submission.stale_names and self.expr is not None:
             self.expr = expose(self.expr, submission.stale_names)
-        dropped = self._prune_layers(submission) if kept else 0
-        unmeasured = self._protect_slow(submission) if request.use else []
+        dropped = self._prune_layers() if kept else 0
+        if request.use:
+            self._set_barriers(submission)
         assert self.expr is not None
         graph = as_graph(self.expr.__dask_graph__())
         verdict = judge(
@@ -132,49 +128,43 @@ class Envelope:
             return submission.known(key) if has_token(key_name(key)) else None
 
         tasks, used = prune_tasks(graph, request.outputs, is_kept, known)
-        submission.measure(found_in(graph, unmeasured))
         total = len(graph) + dropped
         submission.planned(verdict, used, tasks, total=total, skipped=total - len(tasks))
         return tasks
 
-    def _protect_slow(self, submission: Any) -> list[str]:
-        """Set barriers at layers that were slow before; returns those of which nobody knows."""
+    def _set_barriers(self, submission: Any) -> None:
+        """Make visible what is kept in part, and what is worth it."""
         assert self.expr is not None
-        known = {name: submission.seconds(name) for name in self.request.refused}
-        worth = SLOW * submission.task_overhead
-        slow = {n for n, s in known.items() if s is not None and s > worth}
-        slow -= submission.stale_names
-        self.expr = protect(self.expr, slow)
-        return [name for name in known if name not in slow]
+        graphs = [hlg for _, hlg in graphs_of(self.expr)]
+        dependents: dict[str, set[str]] = {}
+        visible: set[str] = set()
+        for hlg in graphs:
+            for name, following in hlg.dependents.items():
+                dependents.setdefault(name, set()).update(following)
+            if submission.kept:
+                overhead = submission.experience.task_overhead
+                visible |= worth_reading(hlg, self._number_kept, submission.paid, overhead)
+        submission.layers = list(dependents)
+        layers = {name: layer for hlg in graphs for name, layer in hlg.layers.items()}
+        visible |= choose(
+            self.request.candidates,
+            dependents,
+            lambda name: size_of(layers[name]),
+            self.request.denied,
+            submission.experience,
+        )
+        if visible:
+            self.expr = protect(self.expr, visible - submission.stale_names)
 
-    def _prune_layers(self, submission: Any) -> int:
-        """Drop what is kept whole, and make what is kept in part visible."""
-        denied = self.request.denied
+    def _number_kept(self, name: str) -> int:
+        return 0 if name in self.request.denied else self.submission.number_kept(name)
 
-        def number_kept(name: str) -> int:
-            return 0 if name in denied else submission.number_kept(name)
-
+    def _prune_layers(self) -> int:
+        """Drop what is kept whole."""
         assert self.expr is not None
         outputs = {key_name(k) for k in self.request.outputs}
-        self.expr, dropped = prune_layers(self.expr, number_kept, outputs)
-        visible = set()
-        for _, hlg in graphs_of(self.expr):
-            visible |= worth_reading(hlg, number_kept, submission.paid, submission.task_overhead)
-        self.expr = protect(self.expr, visible)
+        self.expr, dropped = prune_layers(self.expr, self._number_kept, outputs)
         return dropped
-
-
-def found_in(graph: Mapping[Key, Any], layers: list[str]) -> dict[str, str]:
-    """{name of a fused task: one of some layers that is a part of it}."""
-    found: dict[str, str] = {}
-    if layers:
-        wanted = set(layers)
-        for key, task in graph.items():
-            name = key_name(key)
-            if name not in found:
-                parts = (part for part, _ in parts_of(name, task))
-                found[name] = next((part for part in parts if part in wanted), "")
-    return {name: layer for name, layer in found.items() if layer}
 
 
 def open_envelope(expr: Expr | None, request: Request) -> Envelope:

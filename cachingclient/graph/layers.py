@@ -31,8 +31,8 @@ class LayerFacts:
 
     #: names of its keys
     names: frozenset[Any]
-    #: number of its keys; None if only making them would tell
-    nkeys: int | None = None
+    #: whether nothing is known of its tasks, because they are not made yet
+    closed: bool = False
     #: names of the functions that it calls
     functions: frozenset[str] = frozenset()
     #: those of them whose code can be looked at
@@ -50,6 +50,11 @@ class LayerFacts:
     def unknown(self) -> bool:
         """Whether it calls functions of unknown cost."""
         return len(self.users) > 0
+
+    @property
+    def data(self) -> bool:
+        """Whether it does nothing: its tasks are values."""
+        return not (self.functions or self.alias or self.closed)
 
 
 @dataclass
@@ -81,11 +86,11 @@ class _Scan:
             if id(function) not in self.functions:
                 self.functions[id(function)] = function, function_name(function)
 
-    def facts(self, layer: Layer, nkeys: int | None) -> LayerFacts:
+    def facts(self, layer: Layer, closed: bool = False) -> LayerFacts:
         functions = frozenset(name for _, name in self.functions.values())
         return LayerFacts(
             names=frozenset(self.names),
-            nkeys=nkeys,
+            closed=closed,
             functions=functions,
             users=Weakly(f for f, _ in self.functions.values() if not is_cheap(f)),
             wish=(layer.annotations or {}).get("cache"),
@@ -122,18 +127,18 @@ def _find(name: str, layer: Layer) -> LayerFacts:
         task, literals = blockwise_parts(layer)
         scan.task(layer.output, task)
         # Functions given as arguments: map_blocks with block_info wraps the user's.
-        scan.look_for_functions([task, *literals])
+        scan.look_for_functions(literals)
         # Its task depends on placeholders; the graph knows the layers.
         scan.inputs = set(_references(literals))
-        return scan.facts(layer, len(layer))
+        return scan.facts(layer)
     if isinstance(layer, MaterializedLayer):
         for key, task in layer.mapping.items():
             scan.task(key_name(key), task)
-        return scan.facts(layer, len(layer.mapping))
+        return scan.facts(layer)
     # Made when it is needed; only dask's own layers are of such kinds.
     scan.names.add(name)
     scan.alias = False
-    return scan.facts(layer, None)
+    return scan.facts(layer, closed=True)
 
 
 def _references(literals: Iterable[Any]) -> Iterator[Any]:

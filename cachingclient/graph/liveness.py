@@ -36,7 +36,11 @@ def references_count() -> bool:
         return False
 
 
-def alive(layers: Mapping[str, Any], dependents: Mapping[str, Iterable[str]]) -> set[str]:
+def alive(
+    layers: Mapping[str, Any],
+    dependents: Mapping[str, Iterable[str]],
+    ignored: Mapping[int, int] = {},
+) -> set[str]:
     """Layers that some living collection needs, while it does not need what follows them.
 
     Parameters
@@ -45,6 +49,8 @@ def alive(layers: Mapping[str, Any], dependents: Mapping[str, Iterable[str]]) ->
         {name: layer object}
     dependents : mapping
         {name: names of the layers that need it}
+    ignored : mapping
+        {id of a layer: how many references to it don't count}
 
     Examples
     --------
@@ -56,6 +62,8 @@ def alive(layers: Mapping[str, Any], dependents: Mapping[str, Iterable[str]]) ->
     {'x'}
     """
     counts = {name: sys.getrefcount(layers[name]) for name in layers}
+    if ignored:
+        counts = {name: n - ignored.get(id(layers[name]), 0) for name, n in counts.items()}
     found = set()
     for name, count in counts.items():
         followers = [counts[d] for d in dependents.get(name) or () if d in counts]

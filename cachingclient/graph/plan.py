@@ -12,7 +12,9 @@ from dask.typing import Key
 from cachingclient.admission import UNNAMED, UPSTREAM
 from cachingclient.config import Settings
 from cachingclient.graph import barriers, finalize, liveness
+from cachingclient.graph.choosing import Candidates, merged
 from cachingclient.graph.layers import GraphFacts, graph_facts
+from cachingclient.graph.shown import only_shown
 from cachingclient.internals import Expr, HLGExpr, expr_name
 
 
@@ -29,8 +31,8 @@ class Plan:
     lifted: set[Any]
     #: {name of a layer: whether a living collection needs it}
     alive: dict[str, bool]
-    #: layers that get a barrier once it is known that they are slow
-    refused: list[str]
+    #: layers that may get a barrier
+    candidates: Candidates
 
 
 def make_plan(
@@ -61,31 +63,30 @@ def make_plan(
     for of_graph in facts:
         denied.update(of_graph.denied)
         lifted |= of_graph.lifted
-    alive, chosen = _barriers(graphs, facts, settings)
+    alive, candidates = _candidates(graphs, facts, settings)
     new, renamed = finalize.rename(expr, lambda name: name not in denied, said, cancelled)
     _deny_random_names(graphs, renamed, denied)
-    if protected := {name for choice in chosen for name in choice.chosen}:
-        new = barriers.protect(new, protected)
-    refused = [name for choice in chosen for name in choice.refused]
-    return Plan(new, renamed, denied, lifted, alive, refused)
+    return Plan(new, renamed, denied, lifted, alive, candidates)
 
 
-def _barriers(
+def _candidates(
     graphs: list[tuple[HLGExpr, HighLevelGraph]], facts: list[GraphFacts], settings: Settings
-) -> tuple[dict[str, bool], list[barriers.Choice]]:
+) -> tuple[dict[str, bool], Candidates]:
     alive: dict[str, bool] = {}
-    chosen = []
-    if liveness.KNOWN:
-        affordable = settings.first_sight_overhead / max(settings.task_overhead, 1e-6)
-        for (_, hlg), of_graph in zip(graphs, facts):
-            dependents = hlg.dependents  # made anew each time that it is asked for
-            living = liveness.alive(hlg.layers, dependents)
-            alive.update((n, n in living) for n in hlg.layers if dependents.get(n))
-            # What is asked for is in the user's hands.
-            living |= {n for n in hlg.layers if not dependents.get(n)}
-            if settings.barriers:
-                chosen.append(barriers.choose(hlg, of_graph, living, affordable))
-    return alive, chosen
+    found = []
+    ignored = only_shown() if liveness.KNOWN else {}
+    for (_, hlg), of_graph in zip(graphs, facts):
+        dependents = hlg.dependents  # made anew each time that it is asked for
+        # What is asked for is in the user's hands.
+        living = {n for n in hlg.layers if not dependents.get(n)}
+        if liveness.KNOWN:
+            named = liveness.alive(hlg.layers, dependents, ignored)
+            alive.update((n, n in named) for n in hlg.layers if dependents.get(n))
+            living |= named
+        if settings.barriers:
+            found.append(barriers.candidates(hlg, of_graph, dependents, living))
+    affordable = settings.first_sight_overhead / max(settings.task_overhead, 1e-6)
+    return alive, merged(found, affordable)
 
 
 def _deny_random_names(

@@ -22,6 +22,10 @@ class Books:
     allowed: Bounded
     #: {name: whether a living collection needed it at its last submission}
     alive: Bounded
+    #: {name of a layer that some computation had: None}
+    seen: Bounded
+    #: names that the user pinned
+    pinned: set[Any]
     #: {name: why its last key was not kept}
     refused: Bounded
     #: names that an audit found to differ: never kept again
@@ -35,12 +39,14 @@ class Books:
 
     def __init__(self) -> None:
         self.rejected = set()
+        self.pinned = set()
         self.restart()
 
     def restart(self) -> None:
         """Forget all but what was found to be wrong."""
         self.allowed = Bounded(REMEMBERED)
         self.alive = Bounded(REMEMBERED)
+        self.seen = Bounded(REMEMBERED)
         self.refused = Bounded(REMEMBERED)
         self.paid, self.outputs, self.tainted = {}, {}, set()
 

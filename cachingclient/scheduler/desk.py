@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from cachingclient.graph.choosing import Candidates, choose
+from cachingclient.scheduler.experience import Learnt
 from cachingclient.scheduler.holding import PSEUDO_CLIENT
 
 if TYPE_CHECKING:
@@ -121,6 +123,17 @@ class Desk:
             for name in names
         }
 
+    def choose(
+        self,
+        candidates: dict[str, Any],
+        dependents: Mapping[str, Iterable[str]],
+        sizes: dict[str, int],
+        denied: list[str],
+    ) -> list[str]:
+        """Layers of a graph that would get a barrier."""
+        found = Candidates(**candidates)
+        return list(choose(found, dependents, sizes.__getitem__, denied, Learnt(self.plugin)))
+
     def clear(self, prefix: str | None = None, names: Iterable[Any] | None = None) -> None:
         """Let go of everything, of a key prefix, or of some layers and what they made possible."""
         if names is None:
@@ -152,6 +165,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "info": Desk.info,
     "entries": Desk.entries,
     "explain": Desk.explain,
+    "choose": Desk.choose,
     "clear": Desk.clear,
     "resize": Desk.resize,
 }

@@ -1,55 +1,129 @@
-"""How long keys of layers take, learnt from what has run: fused with others or not."""
+"""What keys of layers cost, learnt from all that has run: fused with others or not, kept or not."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Mapping
+from collections import OrderedDict, deque
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from dask.utils import key_split
 
-#: Layers and functions that are remembered.
-REMEMBERED = 10_000
+from cachingclient.graph.choosing import Estimate
+
+#: Names and functions that are remembered.
+REMEMBERED = 20_000
+#: Layers of a function, and fused tasks of a layer, that count in an estimate.
+COUNTED = 4
+#: Older keys of a layer count less than this one by one: what is kept by now makes it cheaper.
+RECENT = 20
+
+
+class _Mean:
+    """Recent mean cost of the keys of a layer."""
+
+    __slots__ = ("keys", "nbytes", "seconds")
+
+    def __init__(self) -> None:
+        self.keys = 0
+        self.seconds = self.nbytes = 0.0
+
+    def add(self, seconds: float, nbytes: int) -> None:
+        if self.keys < RECENT:
+            self.keys += 1
+        self.seconds += (seconds - self.seconds) / self.keys
+        self.nbytes += (nbytes - self.nbytes) / self.keys
 
 
 class Durations:
-    """Mean seconds a key, by layer, and by function for layers that are new.
+    """Mean seconds and bytes a key, by layer, and seconds by function for layers that are new.
 
     Examples
     --------
     >>> durations = Durations()
-    >>> durations.watch({"sum-0": "slow-1"})
-    >>> durations.ran("sum-0", 0.5)
-    >>> durations.seconds("slow-1"), durations.seconds("slow-2"), durations.seconds("other-1")
-    (0.5, 0.5, None)
+    >>> durations.consists({"slow-1": ["sum-0"]})
+    >>> durations.ran("sum-0", 0.5, nbytes=8)
+    >>> durations.estimate("slow-1")
+    Estimate(seconds=0.5, measured=True)
+    >>> durations.estimate("slow-2")
+    Estimate(seconds=0.5, measured=False)
+    >>> durations.estimate("other-1")
     """
 
     def __init__(self) -> None:
-        #: {name of a task: the layer whose cost it tells}
-        self._watched: OrderedDict[Any, str] = OrderedDict()
-        #: {layer or function: (seconds, keys)}
-        self._known: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._ran: OrderedDict[Any, _Mean] = OrderedDict()
+        #: {layer: the last fused tasks that it was a part of}
+        self._wholes: OrderedDict[Any, deque[Any]] = OrderedDict()
+        #: {function: the last layers that call it}
+        self._layers: OrderedDict[str, deque[Any]] = OrderedDict()
 
-    def watch(self, names: Mapping[str, str]) -> None:
-        """Measure a layer by tasks that it is a part of: what else they do is cheap."""
-        self._watched.update(names)
-        while len(self._watched) > REMEMBERED:
-            self._watched.popitem(last=False)
+    def consists(self, wholes: Mapping[Any, Iterable[Any]]) -> None:
+        """Hear of fused tasks.
 
-    def ran(self, name: Any, seconds: float) -> None:
-        """A task ran."""
-        layer = self._watched.get(name)
-        if layer is not None:
-            for what in (layer, key_split(layer)):
-                before, keys = self._known.pop(what, (0.0, 0))
-                self._known[what] = before + seconds, keys + 1
-            if len(self._known) > REMEMBERED:
-                self._known.popitem(last=False)
+        Parameters
+        ----------
+        wholes : mapping
+            {name of a layer: names of the fused tasks that it is a part of}
+        """
+        for layer, names in wholes.items():
+            known = self._remembered(self._wholes, layer, layer)
+            known.extend(n for n in names if n not in known)
 
-    def seconds(self, layer: str) -> float | None:
-        """Mean seconds a key; None if nothing like it has run."""
-        for what in (layer, key_split(layer)):
-            if what in self._known:
-                seconds, keys = self._known[what]
-                return seconds / keys
-        return None
+    def ran(self, name: Any, seconds: float, nbytes: int = 0) -> None:
+        """A task ran.
+
+        Parameters
+        ----------
+        name
+            Name of its key.
+        seconds : float
+            What it cost, with what it needed.
+        nbytes : int
+            Bytes of its value.
+        """
+        mean = self._ran.get(name)
+        if mean is None:
+            mean = self._ran[name] = _Mean()
+            if len(self._ran) > REMEMBERED:
+                self._ran.popitem(last=False)
+            if name not in self._wholes:
+                layers = self._remembered(self._layers, key_split(name), None)
+                if name not in layers:
+                    layers.append(name)
+        mean.add(seconds, nbytes)
+
+    def _remembered(self, table: OrderedDict[Any, deque[Any]], key: Any, layer: Any) -> deque[Any]:
+        found = table.get(key)
+        if found is None:
+            found = table[key] = deque(maxlen=COUNTED)
+            if len(table) > REMEMBERED:
+                table.popitem(last=False)
+            if layer is not None:
+                layers = self._remembered(self._layers, key_split(layer), None)
+                if layer not in layers:
+                    layers.append(layer)
+        return found
+
+    def nbytes(self, layer: Any) -> float | None:
+        """Mean bytes a key; None if it never ran by itself."""
+        mean = self._ran.get(layer)
+        return mean.nbytes if mean is not None else None
+
+    def estimate(self, layer: Any) -> Estimate | None:
+        """What a key costs; None if nothing like it has run."""
+        seconds = self._seconds(layer)
+        if seconds is not None:
+            return Estimate(seconds, True)
+        others = [
+            s
+            for name in tuple(self._layers.get(key_split(layer), ()))
+            if (s := self._seconds(name)) is not None
+        ]
+        return Estimate(sum(others) / len(others), False) if others else None
+
+    def _seconds(self, layer: Any) -> float | None:
+        mean = self._ran.get(layer)
+        if mean is not None:
+            return mean.seconds
+        # A layer takes no longer than the shortest of the tasks that it was fused into.
+        wholes = (self._ran.get(name) for name in tuple(self._wholes.get(layer, ())))
+        return min((mean.seconds for mean in wholes if mean is not None), default=None)

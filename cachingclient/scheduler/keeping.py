@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -51,7 +52,11 @@ class Keeper:
                 seconds += span["stop"] - span["start"]
         paid = books.paid[key] = seconds + self._paid_for(ts)
         name = key_name(key)
-        self.plugin.durations.ran(name, seconds)
+        self.plugin.durations.ran(name, paid, ts.nbytes)
+        scheduler = self.plugin.scheduler
+        self.plugin.overhead.ran(
+            time.monotonic(), seconds - OVERHEAD, scheduler.total_nthreads, bool(scheduler.queued)
+        )
         if name not in books.allowed:
             return
         if why := self._unkeepable(ts):

@@ -29,6 +29,7 @@ from cachingclient.scheduler.holding import Holder, stimulus
 from cachingclient.scheduler.keeping import Keeper
 from cachingclient.scheduler.limits import limit_in_bytes
 from cachingclient.scheduler.loss import Losses
+from cachingclient.scheduler.overhead import Overhead
 from cachingclient.scheduler.releasing import Release
 from cachingclient.scheduler.submissions import Submission, Submissions
 from cachingclient.scheduler.workers import Guards
@@ -96,6 +97,7 @@ class CachePlugin(SchedulerPlugin):
 
     def _learn_anew(self) -> None:
         self.durations = Durations()
+        self.overhead = Overhead(self.settings["task_overhead"])
         self.freshness = Freshness(self.settings["source_lifetime"], time.monotonic)
 
     def leave(self, unregister: bool = True) -> None:
@@ -194,13 +196,14 @@ class CachePlugin(SchedulerPlugin):
         if submission is None or submission.outputs != keys:
             return
         request, verdict = submission.request, submission.verdict
+        self.books.seen.note_all(submission.layers)
         if verdict is not None:
+            self.durations.consists(verdict.wholes)
             gone = self.freshness.made(verdict.readers) | self.freshness.note(request.made_of)
             self.release.soon(self.ledger.of_names(gone))
             if request.use:
                 self.books.allow(verdict.allowed - gone)
             self.books.deny({*verdict.denied, *gone})
-        self.durations.watch(submission.measured)
         self.books.living(request.alive)
         if submission.complete:
             self._tell_kept(client, list(keys)[:MANY_OUTPUTS])

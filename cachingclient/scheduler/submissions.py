@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dask.typing import Key
 
 from cachingclient.admission import key_name
+from cachingclient.scheduler.experience import Learnt
 
 if TYPE_CHECKING:
     from cachingclient.graph.envelope import Request
@@ -37,8 +38,8 @@ class Submission:
     #: tasks of the graph, and those of them that need not run
     total: int = 0
     skipped: int = 0
-    #: {name of a fused task: the layer whose cost it tells}
-    measured: Mapping[str, str] = {}
+    #: layers of the graph
+    layers: Collection[str] = ()
 
     def __init__(self, plugin: CachePlugin, request: Request, deadline: float) -> None:
         self.plugin = plugin
@@ -47,7 +48,7 @@ class Submission:
         self.outputs = set(request.outputs)
         self.kept: Mapping[Key, Any] = plugin.ledger.kept
         self.trusted: Container[Any] = plugin.books.allowed
-        self.task_overhead: float = plugin.settings["task_overhead"]
+        self.experience = Learnt(plugin)
         #: layers of which somebody holds what would be another one now: plain dask, which fuses
         #: them, would not use that
         self.stale_names = {key_name(k) for k in plugin.books.tainted}
@@ -68,10 +69,6 @@ class Submission:
         """Seconds of task time that the kept keys of a layer had cost."""
         return self.plugin.ledger.paid(name)
 
-    def seconds(self, name: str) -> float | None:
-        """How long a key of a layer takes, if that is known."""
-        return self.plugin.durations.seconds(name)
-
     def sources(self, name: Any) -> Collection[Any]:
         """Sources that a name was made of."""
         return (*self.plugin.freshness.sources(name), *self.request.made_of.get(name, ()))
@@ -86,10 +83,6 @@ class Submission:
         if self.stale_names and any(key_name(d) in self.stale_names for d in task.dependencies):
             return None
         return task
-
-    def measure(self, names: Mapping[str, str]) -> None:
-        """Note what is to be measured; runs in the thread that made the graph."""
-        self.measured = names
 
     def planned(
         self,

@@ -178,7 +178,7 @@ class Stage:
         options = {"dashboard_address": None, "processes": self.processes}
         # Sessions fail on purpose. `_logged` hears everything all the same.
         options["silence_logs"] = logging.CRITICAL
-        with dask.config.set({"cachingclient.min-cost": "0s"}):
+        with dask.config.set({"cachingclient.min-cost": "0s", "cachingclient.task-overhead": "0s"}):
             self.client = self.make_client(
                 n_workers=2, threads_per_worker=1, set_as_default=False, **options
             )
