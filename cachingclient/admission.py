@@ -142,13 +142,22 @@ def effect_of(name: str) -> Effect | None:
     >>> effect_of("write_rows") is None, effect_of("to_datetime") is None
     (False, True)
     """
-    # Tokens tell nothing, and there are many of them.
-    return _effect_of(name[:-33] if name[-33:-32] == "-" and has_token(name) else name)
+    return _effect_of(_without_token(name))
+
+
+def _without_token(name: str) -> str:
+    """Tokens tell nothing of effects, and there are many of them."""
+    return name[:-33] if name[-33:-32] == "-" and has_token(name) else name
 
 
 @lru_cache(10_000)
 def _effect_of(name: str) -> Effect | None:
     return next((e for e in EFFECTS if e.pattern.search(name)), None)
+
+
+@lru_cache(10_000)
+def _effects_of(name: str, functions: frozenset[str]) -> tuple[tuple[Effect, str], ...]:
+    return tuple((e, text) for text in (name, *functions) if (e := _effect_of(text)))
 
 
 @lru_cache(1_000)
@@ -205,7 +214,12 @@ class Rules:
         """The side effect that a name, or the functions behind it, tell of."""
         return next((e for e, _ in self._effects(name, functions)), None)
 
-    def _effects(self, name: Any, functions: Iterable[str]) -> Iterator[tuple[Effect, str]]:
+    def _effects(self, name: Any, functions: Iterable[str]) -> Iterable[tuple[Effect, str]]:
+        if self.effects or not isinstance(name, str):
+            return self._any_effects(name, functions)
+        return _effects_of(_without_token(name), frozenset(functions))
+
+    def _any_effects(self, name: Any, functions: Iterable[str]) -> Iterator[tuple[Effect, str]]:
         for text in (name, *functions):
             if isinstance(text, str):
                 if found := effect_of(text):

@@ -160,6 +160,8 @@ class Weakly:
     []
     """
 
+    __slots__ = ("_references",)
+
     def __init__(self, functions: Iterable[Any]) -> None:
         self._references = tuple(_reference(f) for f in functions)
 

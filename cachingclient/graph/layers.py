@@ -25,7 +25,7 @@ from cachingclient.tasks import Looks, Weakly, function_name, is_cheap, task_fun
 GETTERS = frozenset({"getter", "getter_nofancy", "getter_inline", "getitem"})
 
 
-@dataclass
+@dataclass(slots=True)
 class LayerFacts:
     """What one layer says of itself."""
 
