@@ -7,21 +7,25 @@ for all questions together, if somebody had put a `persist` into the best places
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 import subprocess
 import sys
-import textwrap
 import time
 from collections.abc import Callable, Iterator
 from itertools import accumulate
 from operator import add
 from typing import Any, NamedTuple
 
+import cachingclient  # isort: skip
+
 import dask
 import dask.array as da
 import dask.bag as db
 import dask.dataframe as dd
 import distributed
+import helpers
 import numpy as np
 import pandas as pd
 import pytest
@@ -185,7 +189,7 @@ def map_blocks_array_keyword():
     yield x.mean().compute(), want.mean()
 
 
-@kind(calls=4)
+@kind(calls=4, todo="dask gives arguments that it unpacks a random name, which is denied", today=8)
 def map_blocks_lazy_keyword():
     x = da.from_array(V, chunks=3).map_blocks(slow, by=da.from_array(V[:3]), dtype=V.dtype)
     want = V + np.tile(V[:3], 4)
@@ -423,13 +427,22 @@ def svd():
     yield x.mean().compute(), TALL.mean()
 
 
+@kind(calls=4, todo="names without a token let go of what they were made of", today=8)
+def svd_asked_for_while_a_future_of_it_lives():
+    x = tall()
+    _, s, _ = da.linalg.svd(x)
+    want = np.linalg.svd(TALL, compute_uv=False)
+    future = distributed.default_client().compute(s)
+    yield future.result(), want
+    yield s.max().compute(), want.max()
+    yield x.mean().compute(), TALL.mean()
+
+
 @kind(calls=4)
-def solve():
-    pytest.importorskip("scipy")
-    matrix = np.eye(4) + 1
-    x = da.from_array(matrix - 1, chunks=(2, 2)).map_blocks(slow)
-    yield da.linalg.solve(x, da.ones(4, chunks=2)).compute(), np.linalg.solve(matrix, np.ones(4))
-    yield da.linalg.inv(x).compute(), np.linalg.inv(matrix)
+def norm():
+    x = table()
+    yield da.linalg.norm(x).compute(), np.linalg.norm(A1)
+    yield da.linalg.norm(x, axis=1).compute(), np.linalg.norm(A1, axis=1)
 
 
 @kind(calls=4)
@@ -629,7 +642,7 @@ class Store:
         return slow(V[index])
 
 
-@kind(calls=4)
+@kind(calls=4, todo="reading is not taken for a user's work: dask's getter does it", today=12)
 def from_a_users_store():
     x = da.from_array(Store(), chunks=3, meta=V[:0])
     yield x.sum().compute(), V1.sum()
@@ -637,7 +650,7 @@ def from_a_users_store():
     yield x.max().compute(), 12
 
 
-@kind(calls=2)
+@kind(calls=2, todo="reading is not taken for a user's work: dask's getter does it", today=4)
 def slices_of_a_users_store():
     x = da.from_array(Store(), chunks=3, meta=V[:0])
     y = x[1:5]
@@ -671,14 +684,17 @@ def random_numbers_with_a_seed():
     yield x.std().compute(), pytest.approx(x.compute().std())
 
 
-@kind(calls=4)
+@kind(calls=8, todo="nobody holds it, and a layer seen before gets no barrier", today=12)
 def made_anew_each_time():
     yield table().sum().compute(), A1.sum()
     yield table().sum().compute(), A1.sum()
     yield table().mean().compute(), A1.mean()
+    yield table().max().compute(), 24
 
 
-@kind(calls=4)
+@kind(
+    calls=4, todo="the layer has another name than its keys, so that they get no barrier", today=12
+)
 def to_delayed_and_back():
     x = vector()
     parts = [da.from_delayed(d, (3,), x.dtype) for d in x.to_delayed()]
@@ -758,7 +774,11 @@ def delayed_attributes_and_items():
     yield value.shape.compute(), (12,)
 
 
-@kind(calls=5)
+@kind(
+    calls=5,
+    todo="an error in the planning: a layer named as final results are has many keys",
+    today=14,
+)
 def delayed_over_collections():
     x = vector()
     total = pure(slow_value)(x.sum())
@@ -815,7 +835,10 @@ def bag_foldby():
 def bag_groupby():
     b = numbers()
     groups = b.groupby(lambda v: v % 2, shuffle="tasks")
-    yield sorted((k, sorted(v)) for k, v in groups.compute()), [(0, NUMBERS[1::2]), (1, NUMBERS[::2])]
+    yield sorted((k, sorted(v)) for k, v in groups.compute()), [
+        (0, NUMBERS[1::2]),
+        (1, NUMBERS[::2]),
+    ]
     yield sorted(groups.starmap(lambda k, v: sum(v)).compute()), [36, 42]
     yield b.max().compute(), 12
 
@@ -887,7 +910,7 @@ def frame_from_delayed():
     yield df.a.mean().compute(), 6.5
 
 
-@kind(calls=4)
+@kind(calls=4, todo="no barrier in the array inside of a dataframe expression", today=8)
 def frame_from_array():
     x = vector()
     df = dd.from_dask_array(x, columns="a")
@@ -896,7 +919,7 @@ def frame_from_array():
     yield df.max().compute(), 12
 
 
-@kind(calls=3)
+@kind(calls=3, todo="the expression is fused before its graph becomes an array's", today=6)
 def frame_to_array():
     df = dd.from_pandas(PDF, npartitions=3).map_partitions(slow_frame, meta=PDF)
     x = df.a.to_dask_array(lengths=[4, 4, 4])
@@ -908,7 +931,11 @@ def frame_to_array():
 # -- ways to compute ------------------------------------------------------------------------------
 
 
-@kind(calls=17)
+@kind(
+    calls=17,
+    todo="an error in the planning: a layer named as final results are has many keys",
+    today=33,
+)
 def mixture():
     x, b, d = table(), numbers(), pure(slow_value)(5)
     yield dask.compute(x.sum(), b.sum(), d), (A1.sum(), 78, 6)
@@ -924,7 +951,7 @@ def several_arrays_at_once():
     yield dask.compute([x.min(), {"y": y}])[0], [1, {"y": V1}]
 
 
-@kind(calls=8)
+@kind(calls=8, shares=False)
 def persisted_together():
     x, y = dask.persist(table(), vector())
     yield x.sum().compute(), A1.sum()
@@ -977,7 +1004,11 @@ def fusion_off():
         yield (x + 1)[:2].max().compute(), 13
 
 
-@kind(calls=4)
+@kind(
+    calls=4,
+    todo="an error in the planning: a layer named as final results are has many keys",
+    today=8,
+)
 def futures_of_computations():
     client = distributed.default_client()
     x = table()
@@ -986,7 +1017,7 @@ def futures_of_computations():
     yield client.gather(client.compute({"a": x.min()}))["a"], 1
 
 
-@kind(calls=5)
+@kind(calls=5, todo="a future of a final result is taken for a random name", today=7)
 def futures_in_delayed():
     future = distributed.default_client().compute(vector())
     value = pure(slow_value)(dask.delayed(future, pure=True))
@@ -995,7 +1026,7 @@ def futures_in_delayed():
     yield pure(max)(value).compute(), 13
 
 
-@kind(calls=8)
+@kind(calls=8, todo="a future of a final result is taken for a random name", today=12)
 def futures_in_arrays():
     future = distributed.default_client().compute(vector())
     x = da.from_delayed(dask.delayed(future, pure=True), (12,), V.dtype)
@@ -1015,7 +1046,7 @@ def futures_of_pure_submits():
     yield client.submit(slow, V, pure=True).result(), V1
 
 
-@kind(calls=1)
+@kind(calls=1, todo="scattered data is not trusted", today=2)
 def scattered_in_delayed():
     data = distributed.default_client().scatter(V, hash=True)
     value = pure(slow)(data)
@@ -1023,7 +1054,7 @@ def scattered_in_delayed():
     yield value.sum(pure=True).compute(), 78
 
 
-@kind(calls=4)
+@kind(calls=4, todo="scattered data is not trusted", today=8)
 def scattered_in_arrays():
     three = distributed.default_client().scatter(V[:3], hash=True)
     x = da.from_array(V, chunks=3).map_blocks(slow, three, dtype=V.dtype, meta=V[:0])
@@ -1032,7 +1063,7 @@ def scattered_in_arrays():
     yield x.mean().compute(), want.mean()
 
 
-@kind(calls=4)
+@kind(calls=4, todo="scattered data is not trusted", today=8)
 def scattered_as_an_array():
     data = distributed.default_client().scatter(V, hash=True)
     x = da.from_delayed(dask.delayed(data, pure=True), (12,), V.dtype).rechunk(3).map_blocks(slow)
@@ -1162,7 +1193,9 @@ def xarray_apply_ufunc_core_dimension():
     yield v.max().compute(), TRUTH.sum("x").max()
 
 
-@kind(calls=4)
+@kind(
+    calls=4, todo="xarray's names say nothing of the function, so that nothing may be kept", today=8
+)
 def xarray_map_blocks():
     u = lazy_array().copy(data=da.from_array(A, chunks=(2, 3)))
     v = xr.map_blocks(slow, u, template=u)
@@ -1271,7 +1304,9 @@ def their_low_level_graph():
     yield from ask_theirs(their_graph(Theirs))
 
 
-@kind(calls=3)
+@kind(
+    calls=3, todo="the layer has another name than its keys, so that they get no barrier", today=12
+)
 def their_low_level_graph_optimized():
     yield from ask_theirs(their_graph(TheirsOptimized))
 
@@ -1371,11 +1406,19 @@ def same(got: Any, want: Any) -> None:
         assert got == want
 
 
-def play(kind: Kind) -> int:
+def settle(client: distributed.Client) -> None:
+    """Let a client tell its scheduler, before it asks again, what it needs no more."""
+    for _ in range(2):
+        client.sync(asyncio.sleep, 0)
+
+
+def play(kind: Kind, client: distributed.Client) -> int:
     """Ask all questions; returns how often users' functions ran."""
     asked = 0
     for got, want in kind.ask():
         same(got, want)
+        del got
+        settle(client)
         asked += 1
     assert asked > 1
     return calls()
@@ -1389,10 +1432,13 @@ def _params(missing: bool) -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("kind", _params(missing=True))
-def test_shared_parts_are_computed_once(keen, kind):
-    n = play(kind)
+def test_shared_parts_are_computed_once(keen, kind, errors_of_ours):
+    n = play(kind, keen)
     assert n >= kind.calls, "fewer than there are chunks"
     if n > kind.calls:
+        if kind.todo:
+            errors_of_ours.clear()
+        assert n == (kind.today or n), "another count than was measured"
         raise ComputedAgain(f"{n} calls, not {kind.calls}")
 
 
@@ -1405,9 +1451,67 @@ def plain():
 @pytest.mark.parametrize("kind", _params(missing=False))
 def test_plain_client_computes_more(plain, kind):
     """The values are those of plain dask, and there is something to be saved."""
-    n = play(kind)
+    n = play(kind, plain)
     assert n > kind.calls if kind.shares else n == kind.calls
+
+
+def test_xarray_map_blocks_of_functions_of_one_name(keen):
+    """Their keys are equal although their values are not: xarray names them after no code."""
+    u = lazy_array().copy(data=da.from_array(A, chunks=(2, 3)))
+    for factor in (2, 3, 2):
+        v = xr.map_blocks(lambda part: part * factor, u, template=u)  # noqa: B023
+        assert v.data.name.startswith("<this-array>-lambda-abf0932253b8d8c347e81704eacc0f32")
+        assert float(v.sum()) == factor * A.sum()
+        assert v.data.sum().compute() == factor * A.sum()
+        settle(keen)
+
+
+#: What dask can do with arrays that are expressions.
+EXPRESSIONS = (
+    "map_blocks map_blocks_fork map_blocks_block_info map_blocks_block_id map_blocks_new_axis"
+    " map_blocks_array_argument map_blocks_array_keyword map_blocks_drop_axis gufunc overlap"
+    " map_blocks_other_chunks map_blocks_without_input blockwise_outer blockwise_concatenate"
+    " gufunc_vectorized overlap_of_what_was_slow ufunc_of_a_python_function rechunk stack"
+    " concatenate users_reduction slices slices_of_half_of_it from_a_users_store"
+    " slices_of_a_users_store function_on_a_users_store from_array_inlined object_blocks"
+    " delayed_over_collections several_arrays_at_once persisted_in_between"
+    " optimized_before fusion_off futures_in_delayed annotated retried"
+).split()
+
+
+def test_arrays_that_are_expressions():
+    """Whether arrays are expressions is settled when dask.array is imported."""
+    environment = {**os.environ, "DASK_ARRAY__QUERY_PLANNING": "True"}
+    path = os.pathsep.join(p for p in sys.path if p)
+    done = subprocess.run(
+        [sys.executable, __file__, *EXPRESSIONS],
+        env={**environment, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout.splitlines()[-1])
+    assert told == {name: KINDS[name].calls for name in EXPRESSIONS}
+
+
+def main(names: list[str]) -> None:
+    """Print how often users' functions run for some kinds."""
+    settings = {"cachingclient.min-cost": "0s", "distributed.scheduler.validate": True}
+    with dask.config.set(settings), cachingclient.Client(**INPROC) as client:
+        told = {}
+        for name in names:
+            ran()
+            told[name] = play(KINDS[name], client)
+            client.cache.clear()
+        helpers.validate(client)
+    print(json.dumps(told))
 
 
 def test_there_are_many_kinds():
     assert len(KINDS) >= 75
+
+
+if __name__ == "__main__":
+    assert da.array_expr_enabled()
+    main(sys.argv[1:])
