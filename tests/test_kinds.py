@@ -937,6 +937,7 @@ def frame_to_array():
     today=33,
 )
 def mixture():
+    # not array, bag, array: plain dask would give back the results in other places
     x, b, d = table(), numbers(), pure(slow_value)(5)
     yield dask.compute(x.sum(), b.sum(), d), (A1.sum(), 78, 6)
     yield dask.compute(x.mean(), d, b.max()), (A1.mean(), 6, 12)
@@ -1380,7 +1381,7 @@ def composite_of_expressions():
     yield df.a.mean().compute(), 6.5
 
 
-# -- the tests ---------------------------------------------------------------------------------------
+# -- the tests ------------------------------------------------------------------------------
 
 
 class ComputedAgain(AssertionError):
