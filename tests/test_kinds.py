@@ -1424,14 +1424,14 @@ def play(kind: Kind, client: distributed.Client) -> int:
     return calls()
 
 
-def _params(missing: bool) -> Iterator[Any]:
-    for name, k in KINDS.items():
-        reason = f"{k.todo}: {k.today} calls, not {k.calls}"
-        xfail = pytest.mark.xfail(raises=ComputedAgain, strict=True, reason=reason)
-        yield pytest.param(k, id=name, marks=[xfail] if k.todo and missing else [])
+def _param(name: str, missing: bool) -> Any:
+    k = KINDS[name]
+    reason = f"{k.todo}: {k.today} calls, not {k.calls}"
+    xfail = pytest.mark.xfail(raises=ComputedAgain, strict=True, reason=reason)
+    return pytest.param(k, id=name, marks=[xfail] if k.todo and missing else [])
 
 
-@pytest.mark.parametrize("kind", _params(missing=True))
+@pytest.mark.parametrize("kind", [_param(n, missing=True) for n in KINDS])
 def test_shared_parts_are_computed_once(keen, kind, errors_of_ours):
     n = play(kind, keen)
     assert n >= kind.calls, "fewer than there are chunks"
@@ -1448,7 +1448,7 @@ def plain():
         yield client
 
 
-@pytest.mark.parametrize("kind", _params(missing=False))
+@pytest.mark.parametrize("kind", [_param(n, missing=False) for n in KINDS])
 def test_plain_client_computes_more(plain, kind):
     """The values are those of plain dask, and there is something to be saved."""
     n = play(kind, plain)
