@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from dask.typing import Key
 
 NO_TOKEN = "its key has no token"
+#: What `dask._expr.ProhibitReuse` makes of one
+_UNSHARED = re.compile(r"-[0-9a-f]{32}-[0-9a-f]{32}$")
 WRITES = "writes something"
 NEVER = "named in cachingclient.never"
 NOT_KEPT = "annotated with cache=False"
 UNKNOWN_INPUT = "made of a future that nobody called pure"
 UPSTREAM = "depends on something that is not kept"
+UNSHARED = "a name of its own each time (a part of a delayed function's arguments)"
 UNNAMED = "what it is made of, or how, cannot be told by a token"
 NOT_PURE = "not pure: pass pure=True"
 ONCE = "cannot be read twice, or does nothing but have an effect"
@@ -76,6 +79,20 @@ def has_uuid(name: Any) -> bool:
     True
     """
     return isinstance(name, str) and _UUID.search(name) is not None
+
+
+@lru_cache(10_000)
+def is_unshared(name: Any) -> bool:
+    """Whether dask has put a random number behind a token, so that nobody shares the key.
+
+    It does so with all that a delayed function needs of other collections.
+
+    Examples
+    --------
+    >>> is_unshared("sum-" + 32 * "0" + "-" + 32 * "1"), is_unshared("sum-" + 32 * "0")
+    (True, False)
+    """
+    return isinstance(name, str) and _UNSHARED.search(name) is not None
 
 
 class Effect(NamedTuple):

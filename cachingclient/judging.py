@@ -11,9 +11,11 @@ from dask.typing import Key
 from cachingclient.admission import (
     P2P,
     UNKNOWN_INPUT,
+    UNSHARED,
     UPSTREAM,
     WRITTEN,
     Rules,
+    is_unshared,
     key_name,
 )
 from cachingclient.tasks import Looks, function_name, is_barrier, is_p2p, parts_of, task_functions
@@ -117,6 +119,8 @@ class _Findings:
             self.names.add(name)
             if is_p2p(task):
                 self.local[name] = P2P
+            elif is_unshared(name):
+                self.local[name] = UNSHARED
         if is_barrier(task):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), P2P))
         for part, inner in parts_of(name, task):

@@ -205,7 +205,13 @@ class Looks:
         return None
 
 
+#: {module: what is wrong with the names of what its functions compute}
+UNRELIABLE = {"xarray.core.parallel": "xarray.map_blocks names results after the function's name"}
+
+
 def _impurity(function: Any) -> str | None:
+    if (why := UNRELIABLE.get(getattr(function, "__module__", ""))) is not None:
+        return why
     if type(function).__name__ == "ufunc" and _OBJECTS.issuperset(function.types):
         return f"{function.__name__} hides its code (frompyfunc)"
     return impurity(function)

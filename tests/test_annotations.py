@@ -73,7 +73,7 @@ def listen(
     kind: type, ask: Callable[[Any], Any], before: Callable[[Any], Any] = lambda client: None
 ) -> dict[Any, Told]:
     """What a scheduler hears of a question; others were asked before it."""
-    with dask.config.set({"cachingclient.min-cost": "0s"}), kind(**CLUSTER) as client:
+    with dask.config.set(helpers.KEEN), kind(**CLUSTER) as client:
         client.register_plugin(Listen())
         before(client)
         helpers.forgotten(client)

@@ -74,10 +74,12 @@ def test_annotated(keen):
     assert [r.status for r in rows] == ["not kept"] and "cache=False" in rows[0].why
 
 
-def test_too_cheap(client):
-    x = build()
-    x.sum().compute()
-    assert "min-cost" in row(client, x.mean(), "slow").why
+def test_too_cheap():
+    with dask.config.set({**helpers.KEEN, "cachingclient.min-cost": "10s"}):
+        with Client(**helpers.INPROC) as client:
+            x = build()
+            x.sum().compute()
+            assert "min-cost" in row(client, x.mean(), "slow").why
 
 
 def test_no_room():

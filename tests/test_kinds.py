@@ -189,7 +189,7 @@ def map_blocks_array_keyword():
     yield x.mean().compute(), want.mean()
 
 
-@kind(calls=4, todo="dask gives arguments that it unpacks a random name, which is denied", today=8)
+@kind(calls=4)
 def map_blocks_lazy_keyword():
     x = da.from_array(V, chunks=3).map_blocks(slow, by=da.from_array(V[:3]), dtype=V.dtype)
     want = V + np.tile(V[:3], 4)
@@ -427,7 +427,7 @@ def svd():
     yield x.mean().compute(), TALL.mean()
 
 
-@kind(calls=4, todo="names without a token let go of what they were made of", today=8)
+@kind(calls=4)
 def svd_asked_for_while_a_future_of_it_lives():
     x = tall()
     _, s, _ = da.linalg.svd(x)
@@ -638,7 +638,7 @@ class Store:
         return slow(V[index])
 
 
-@kind(calls=4, todo="reading is not taken for a user's work: dask's getter does it", today=12)
+@kind(calls=4)
 def from_a_users_store():
     x = da.from_array(Store(), chunks=3, meta=V[:0])
     yield x.sum().compute(), V1.sum()
@@ -646,7 +646,7 @@ def from_a_users_store():
     yield x.max().compute(), 12
 
 
-@kind(calls=2, todo="reading is not taken for a user's work: dask's getter does it", today=4)
+@kind(calls=2)
 def slices_of_a_users_store():
     x = da.from_array(Store(), chunks=3, meta=V[:0])
     y = x[1:5]
@@ -682,7 +682,7 @@ def random_numbers_with_a_seed():
     yield x.std().compute(), want.std()
 
 
-@kind(calls=8, todo="nobody holds it, and a layer seen before gets no barrier", today=12)
+@kind(calls=8)
 def made_anew_each_time():
     yield table().sum().compute(), A1.sum()
     yield table().sum().compute(), A1.sum()
@@ -690,9 +690,7 @@ def made_anew_each_time():
     yield table().max().compute(), 24
 
 
-@kind(
-    calls=4, todo="the layer has another name than its keys, so that they get no barrier", today=12
-)
+@kind(calls=4)
 def to_delayed_and_back():
     x = vector()
     parts = [da.from_delayed(d, (3,), x.dtype) for d in x.to_delayed()]
@@ -774,8 +772,8 @@ def delayed_attributes_and_items():
 
 @kind(
     calls=5,
-    todo="an error in the planning: a layer named as final results are has many keys",
-    today=14,
+    todo="dask gives what a delayed function needs of collections random names",
+    today=9,
 )
 def delayed_over_collections():
     x = vector()
@@ -931,7 +929,7 @@ def frame_to_array():
 
 @kind(
     calls=17,
-    todo="an error in the planning: a layer named as final results are has many keys",
+    todo="dask gives what a delayed function needs of collections random names",
     today=33,
 )
 def mixture():
@@ -1005,7 +1003,7 @@ def fusion_off():
 
 @kind(
     calls=4,
-    todo="an error in the planning: a layer named as final results are has many keys",
+    todo="dask gives what a delayed function needs of collections random names",
     today=8,
 )
 def futures_of_computations():
@@ -1016,7 +1014,7 @@ def futures_of_computations():
     yield client.gather(client.compute({"a": x.min()}))["a"], 1
 
 
-@kind(calls=5, todo="a future of a final result is taken for a random name", today=7)
+@kind(calls=5)
 def futures_in_delayed():
     future = distributed.default_client().compute(vector())
     value = pure(slow_value)(dask.delayed(future, pure=True))
@@ -1025,7 +1023,7 @@ def futures_in_delayed():
     yield pure(max)(value).compute(), 13
 
 
-@kind(calls=8, todo="a future of a final result is taken for a random name", today=12)
+@kind(calls=8)
 def futures_in_arrays():
     future = distributed.default_client().compute(vector())
     x = da.from_delayed(dask.delayed(future, pure=True), (12,), V.dtype)
@@ -1499,7 +1497,7 @@ def test_arrays_that_are_expressions():
 
 def main(names: list[str]) -> None:
     """Print how often users' functions run for some kinds."""
-    settings = {"cachingclient.min-cost": "0s", "distributed.scheduler.validate": True}
+    settings = {**helpers.KEEN, "distributed.scheduler.validate": True}
     with dask.config.set(settings), cachingclient.Client(**INPROC) as client:
         told = {}
         for name in names:

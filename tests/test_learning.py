@@ -20,7 +20,10 @@ N = 20
 @pytest.fixture
 def client():
     """A client that may make ten layers' keys visible at first sight, not twenty."""
-    settings = {"cachingclient.first-sight-overhead": "100ms", "cachingclient.task-overhead": "10ms"}
+    settings = {
+        "cachingclient.first-sight-overhead": "100ms",
+        "cachingclient.task-overhead": "10ms",
+    }
     with dask.config.set({"cachingclient.min-cost": "0s", **settings}):
         with Client(**helpers.INPROC) as client:
             yield client

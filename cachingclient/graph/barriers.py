@@ -62,10 +62,14 @@ def candidates(
         Layers that somebody holds.
     """
     of_layers = facts.layers
+    blocked = frozenset(n for n in of_layers if _is_sliced_load(n, hlg, facts, dependents))
+    speaking = {n for n in of_layers if n in alive and n not in blocked}
     return Candidates(
-        blocked=frozenset(n for n in of_layers if _is_sliced_load(n, hlg, facts, dependents)),
+        blocked=blocked,
         alive=frozenset(n for n in of_layers if n in alive),
-        unknown=frozenset(n for n in of_layers if _does_unknown_work(n, hlg, facts, alive)),
+        unknown=frozenset(
+            n for n in of_layers if _does_unknown_work(n, hlg, facts, speaking, blocked)
+        ),
         wanted=frozenset(n for n, f in of_layers.items() if f.wish is True),
     )
 
@@ -76,7 +80,11 @@ def size_of(layer: Layer) -> int:
 
 
 def _does_unknown_work(
-    name: str, hlg: HighLevelGraph, facts: GraphFacts, alive: Container[str]
+    name: str,
+    hlg: HighLevelGraph,
+    facts: GraphFacts,
+    alive: Container[str],
+    blocked: Container[str],
 ) -> bool:
     """Whether it calls functions that a user handed over, or stands directly on one that does."""
     layers = facts.layers
@@ -87,8 +95,9 @@ def _does_unknown_work(
         source = sources.pop()
         if layers[source].unknown and source not in alive:
             return True
-        # Layers that only hand on keys (arrays made of delayed values) do no work of their own.
-        if layers[source].alias:
+        # Layers that only hand on keys (arrays made of delayed values) do no work of their own,
+        # and a slice is taken out of what it reads from.
+        if layers[source].alias or source in blocked:
             sources.extend(hlg.dependencies[source])
     return False
 
@@ -210,13 +219,20 @@ class BarrierOptimizer:
     def _protected(self, graph: HighLevelGraph) -> Iterable[Key]:
         for name in self.barriers:
             layer = graph.layers.get(name)
-            if layer is not None:
-                keys = layer.get_output_keys()
-                yield from keys if isinstance(layer, Blockwise) else _named(keys, name)
+            if isinstance(layer, Blockwise):
+                yield from layer.get_output_keys()
+            elif layer is not None:
+                yield from _named(layer, name)
 
 
-def _named(keys: Iterable[Key], name: str) -> Iterable[Key]:
-    return (k for k in keys if key_name(k) == name)
+def _named(layer: Mapping[Key, Any], name: str) -> Iterable[Key]:
+    """Keys that others may need: those of the layer's name, or what nothing in it needs."""
+    named = [k for k in layer if key_name(k) == name]
+    if named:
+        return named
+    tasks = as_graph(layer)
+    inner = {d for task in tasks.values() for d in task.dependencies}
+    return [k for k in tasks if k not in inner]
 
 
 def collapse_aliases(tasks: dict[Key, GraphNode], protected: set[Key]) -> dict[Key, GraphNode]:

@@ -152,7 +152,8 @@ def _rename_group(
     hlg = expr.hlg
     renamed: dict[str, str] = {}
     for name in hlg.layers:
-        if isinstance(name, str) and name.startswith(PREFIX):
+        # What dask puts together for delayed functions is one layer with all that it needs.
+        if isinstance(name, str) and name.startswith(PREFIX) and len(hlg.layers[name]) == 1:
             (task,) = hlg.layers[name].values()
             token = _token_of_task(task, trusted, said, cancelled)
             if token is not None:

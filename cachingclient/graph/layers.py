@@ -41,6 +41,8 @@ class LayerFacts:
     wish: bool | None = None
     #: names that its tasks depend on, as far as its tasks tell
     inputs: frozenset[Any] = frozenset()
+    #: whether it holds an object to read from, whose speed nobody knows
+    foreign: bool = False
     #: whether it only hands on keys of other layers
     alias: bool = False
     #: whether it reads a part of a larger thing, so that slices are pushed into it
@@ -49,7 +51,7 @@ class LayerFacts:
     @property
     def unknown(self) -> bool:
         """Whether it calls functions of unknown cost."""
-        return len(self.users) > 0
+        return self.foreign or len(self.users) > 0
 
     @property
     def data(self) -> bool:
@@ -134,11 +136,20 @@ def _find(name: str, layer: Layer) -> LayerFacts:
     if isinstance(layer, MaterializedLayer):
         for key, task in layer.mapping.items():
             scan.task(key_name(key), task)
-        return scan.facts(layer)
+        found = scan.facts(layer)
+        found.foreign = len(layer.mapping) == 1 and _is_foreign(task)
+        return found
     # Made when it is needed; only dask's own layers are of such kinds.
     scan.names.add(name)
     scan.alias = False
     return scan.facts(layer, closed=True)
+
+
+def _is_foreign(task: Any) -> bool:
+    """Whether a task is an object to read from: a store, a file."""
+    value = getattr(task, "value", task)
+    module = type(value).__module__.partition(".")[0]
+    return hasattr(value, "__getitem__") and module not in ("builtins", "numpy", "dask")
 
 
 def _references(literals: Iterable[Any]) -> Iterator[Any]:

@@ -9,7 +9,7 @@ from typing import Any
 from dask.highlevelgraph import HighLevelGraph
 from dask.typing import Key
 
-from cachingclient.admission import UNNAMED, UPSTREAM
+from cachingclient.admission import UNNAMED, UPSTREAM, is_unshared
 from cachingclient.config import Settings
 from cachingclient.graph import barriers, finalize, liveness
 from cachingclient.graph.choosing import Candidates, merged
@@ -65,7 +65,7 @@ def make_plan(
         lifted |= of_graph.lifted
     alive, candidates = _candidates(graphs, facts, settings)
     new, renamed = finalize.rename(expr, lambda name: name not in denied, said, cancelled)
-    _deny_random_names(graphs, renamed, denied)
+    _deny_random_names(graphs, {*renamed}, trusted, denied)
     return Plan(new, renamed, denied, lifted, alive, candidates)
 
 
@@ -90,11 +90,15 @@ def _candidates(
 
 
 def _deny_random_names(
-    graphs: list[tuple[HLGExpr, HighLevelGraph]], renamed: dict[Key, Key], denied: dict[Any, str]
+    graphs: list[tuple[HLGExpr, HighLevelGraph]],
+    renamed: set[Any],
+    trusted: Container[Any],
+    denied: dict[Any, str],
 ) -> None:
     """Names that plain dask gave to final results look like tokens, and never come back."""
     reason = UPSTREAM if denied else UNNAMED
     for expr, hlg in graphs:
         for name in (expr_name(expr), *hlg.layers):
             if str(name).startswith(finalize.PREFIX) and name not in renamed:
-                denied.setdefault(name, reason)
+                if name not in trusted and not is_unshared(name):
+                    denied.setdefault(name, reason)

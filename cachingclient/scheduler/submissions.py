@@ -94,12 +94,14 @@ class Submission:
     ) -> None:
         """Note what the graph came to; runs in the thread that made it."""
         self.verdict, self.used, self.total, self.skipped = verdict, used, total, skipped
-        refused = verdict.denied if self.request.use else verdict.denied.keys() | verdict.allowed
+        use = self.request.use
+        refused = verdict.denied if use else verdict.denied.keys() | verdict.allowed
         if not refused:
             return
         # What the scheduler knows already may have been made to depend on kept keys.
         there = self.plugin.scheduler.tasks
-        known = [k for k in tasks if key_name(k) in refused and k in there]
+        # What is refused alone may use what is kept, whatever it is kept under.
+        known = [k for k in tasks if k in there and key_name(k) in refused and not use]
         if known or any(self.number_kept(name) for name in refused):
             self.plugin.withdraw(list(refused), known)
 
