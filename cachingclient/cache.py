@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 from dask.core import flatten
+from dask.utils import format_bytes
 
 from cachingclient.admission import key_name
 from cachingclient.config import parse_limit
@@ -97,6 +98,54 @@ class Cache:
             )
         return self._ask("clear", None, names=list(names_of(what)))
 
+    def pin(self, collection: Any) -> None:
+        """Keep a collection when it is computed next, and don't evict it.
+
+        Its chunks or partitions stay visible in each graph, and are kept whatever they cost to
+        compute; but not what may not be kept at all (`explain` tells). Running work comes first:
+        where a worker runs out of memory pinned keys go too, after all others.
+
+        Parameters
+        ----------
+        collection : dask collection
+
+        Raises
+        ------
+        TypeError
+            If it is no dask collection.
+        ValueError
+            If it is known to be larger than the limit. Where that turns out later, a warning
+            tells, and as many of its keys as fit stay.
+        """
+        if not dask.is_dask_collection(collection):
+            raise TypeError(f"collection must be a dask collection, got {collection!r}")
+        nbytes = _nbytes(collection)
+
+        def read(answer: dict[str, Any]) -> None:
+            if not answer["fits"]:
+                raise ValueError(
+                    f"collection has {format_bytes(nbytes)}, and the limit is "
+                    f"{format_bytes(answer['limit'])}: persist it, or resize the cache"
+                )
+
+        return self._ask("pin", None, read, names=list(outputs_of(collection)), nbytes=nbytes)
+
+    def unpin(self, collection: Any) -> None:
+        """Let a collection be evicted again.
+
+        Parameters
+        ----------
+        collection : dask collection
+
+        Raises
+        ------
+        TypeError
+            If it is no dask collection.
+        """
+        if not dask.is_dask_collection(collection):
+            raise TypeError(f"collection must be a dask collection, got {collection!r}")
+        return self._ask("unpin", None, names=list(outputs_of(collection)))
+
     def resize(self, limit: float | str) -> None:
         """Change how much may be kept, for all clients of the scheduler.
 
@@ -112,6 +161,18 @@ class Cache:
         return self._session.disabled()
 
 
+def outputs_of(collection: Any) -> set[Any]:
+    """Names of the keys that a collection consists of."""
+    return {key_name(k) for k in flatten(collection.__dask_keys__())}
+
+
+def _nbytes(collection: Any) -> int:
+    """Bytes of a collection; 0 if they are unknown before it is computed."""
+    nbytes = getattr(collection, "nbytes", 0)
+    known = isinstance(nbytes, (int, float)) and nbytes == nbytes
+    return int(nbytes) if known else 0
+
+
 def names_of(collection: Any) -> set[Any]:
     """Names of the layers that belong to a collection."""
     graph = collection.__dask_graph__()
@@ -119,5 +180,5 @@ def names_of(collection: Any) -> set[Any]:
     return (
         names
         | {key_name(k) for k in graph}
-        | {key_name(k) for k in flatten(collection.__dask_keys__())}
+        | outputs_of(collection)
     )

@@ -141,6 +141,17 @@ class Desk:
         else:
             self.plugin.release.downstream(set(names))
 
+    def pin(self, names: Iterable[Any], nbytes: int) -> dict[str, Any]:
+        """Keep names when they are computed next, and don't evict them; if they can fit."""
+        limit = self.plugin.ledger.limit
+        if nbytes <= limit:
+            self.plugin.books.pinned.update(names)
+        return {"fits": nbytes <= limit, "limit": limit}
+
+    def unpin(self, names: Iterable[Any]) -> None:
+        """Let names be evicted again."""
+        self.plugin.books.pinned.difference_update(names)
+
     def resize(self, limit: float) -> int:
         """Change the limit; returns it in bytes."""
         self.plugin.resize(limit)
@@ -168,4 +179,6 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "choose": Desk.choose,
     "clear": Desk.clear,
     "resize": Desk.resize,
+    "pin": Desk.pin,
+    "unpin": Desk.unpin,
 }
