@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 #: Share of a worker's memory that may be missing while a graph is on its way that may count
 #: on what is kept; less than the margin below its spill threshold.
 TOLERANCE = 0.05
+#: Share of a worker's memory that is worth no trouble: small results stay, unless it spills.
+LEAST = 0.01
 #: Part of the event loop's time that is spent on finding out where replicas are.
 RECOUNT = 0.01
 #: Sizes that workers have told, until their results are known.
@@ -180,23 +182,31 @@ class Pressure:
 
     def no_room(self, ts: TaskState) -> bool:
         """Whether running work needs the memory of the workers that have a result."""
-        return any(
-            ws.status.name == "paused" or self._load(ws).spilled or self._excess(ws)
-            for ws in ts.who_has or ()
-        )
+        nbytes = self.nbytes(ts)
+        return any(self._is_short(ws, nbytes) for ws in ts.who_has or ())
+
+    def _is_short(self, ws: WorkerState, nbytes: int) -> bool:
+        if ws.status.name == "paused":
+            return True
+        if self.plugin.ledger.places.held(ws.address) + nbytes <= _least(ws):
+            return False
+        return bool(self._load(ws).spilled or self._excess(ws))
 
     def _excess(self, ws: WorkerState, tolerance: float = 0) -> float:
         return self._load(ws).excess(ws.nbytes, time.monotonic(), tolerance)
 
     def relieve(self, ws: WorkerState) -> None:
         """Let go of what is worth least on a worker, until it has the memory that it needs."""
-        kept = self.plugin.ledger.places.at(ws.address)
-        if not kept:
+        ledger = self.plugin.ledger
+        least = _least(ws)
+        if ledger.places.held(ws.address) <= least:
             return
         tolerance = TOLERANCE * ws.memory_limit if self.plugin.submissions.any() else 0
         excess = self._excess(ws, tolerance)
         if excess:
-            self._let_go(self.plugin.ledger.relieve(self._only_ours(kept), excess))
+            ours = self._only_ours(ledger.places.at(ws.address))
+            most = sum(ledger.kept[k].nbytes for k in ours) - least
+            self._let_go(ledger.relieve(ours, min(excess, most)))
 
     def _only_ours(self, keys: Any) -> list[Key]:
         """Those that are in memory for the cache alone: others free no memory yet."""
@@ -210,3 +220,7 @@ class Pressure:
     def _let_go(self, victims: list[Key]) -> None:
         if victims:
             self.plugin.release.soon(victims)
+
+
+def _least(ws: WorkerState) -> float:
+    return LEAST * (ws.memory_limit or 0)
