@@ -11,7 +11,7 @@ rechunk, rechunk-p2p
 shuffle, shuffle-p2p
     A dataframe of many slow partitions, shuffled on a column, by tasks and by P2P.
 
-    python benchmarks/pressure.py [--workloads rechunk shuffle] [--rounds 3] [--memory 512]
+    python benchmarks/pressure.py [--workloads rechunk shuffle] [--rounds 3] [--memory 640]
 
 takes about five minutes.
 """
@@ -39,7 +39,7 @@ MIB = 2**20
 TIMES = 3
 WORKERS = 2
 #: MiB of a block or partition.
-BLOCK = 8
+BLOCK = 32
 #: Seconds that a block takes beside making its data.
 SLOW = 0.005
 
@@ -67,9 +67,10 @@ def blocks(many: int, seed: int = 0) -> da.Array:
 
 
 def rechunk(nbytes: int, method: str) -> Any:
-    x = blocks(nbytes // (BLOCK * MIB), seed=1000)
-    columns = x.shape[1] // max(1, nbytes // (BLOCK * MIB))
-    return (x.rechunk((x.shape[0], columns), method=method) + 1).sum()
+    many = nbytes // (BLOCK * MIB)
+    x = blocks(many, seed=1000)
+    # into half as many, so that not everything is about the scheduler
+    return (x.rechunk((x.shape[0], 2 * x.shape[1] // many), method=method) + 1).sum()
 
 
 def shuffle(nbytes: int, method: str) -> Any:
@@ -105,7 +106,7 @@ def run(kind: type[Client], name: str, memory: int) -> dict[str, float]:
         memory_limit=memory * MIB,
         dashboard_address=None,
     ) as client:
-        small = blocks(memory // BLOCK // 4)
+        small = blocks(2 * memory // BLOCK // 5)
         assert small.sum().compute() == small.sum().compute()
         info = client.cache.info() if isinstance(client, cachingclient.Client) else None
         lazy = WORKLOADS[name](TIMES * WORKERS * memory * MIB)
@@ -131,7 +132,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=WORKLOADS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--memory", type=int, default=512, help="MiB of a worker")
+    parser.add_argument("--memory", type=int, default=640, help="MiB of a worker")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", "(?s)Port 8787 is already in use")
     kinds: dict[str, type[Client]] = {"ours": cachingclient.Client, "plain": Client}
