@@ -37,9 +37,9 @@ import cachingclient
 MIB = 2**20
 #: Data is so many times as large as the cluster's memory.
 TIMES = 3
-WORKERS = 2
+WORKERS = 1
 #: MiB of a block or partition.
-BLOCK = 32
+BLOCK = 24
 #: Seconds that a block takes beside making its data.
 SLOW = 0.005
 
@@ -69,8 +69,8 @@ def blocks(many: int, seed: int = 0) -> da.Array:
 def rechunk(nbytes: int, method: str) -> Any:
     many = nbytes // (BLOCK * MIB)
     x = blocks(many, seed=1000)
-    # into half as many, so that not everything is about the scheduler
-    return (x.rechunk((x.shape[0], 2 * x.shape[1] // many), method=method) + 1).sum()
+    columns = x.shape[1] // many
+    return (x.rechunk((x.shape[0], columns), block_size_limit=BLOCK * MIB, method=method) + 1).sum()
 
 
 def shuffle(nbytes: int, method: str) -> Any:
@@ -132,22 +132,26 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--workloads", nargs="+", default=list(WORKLOADS), choices=WORKLOADS)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--clients", nargs="+", default=["ours", "plain"])
     parser.add_argument("--memory", type=int, default=640, help="MiB of a worker")
     args = parser.parse_args()
     warnings.filterwarnings("ignore", "(?s)Port 8787 is already in use")
     kinds: dict[str, type[Client]] = {"ours": cachingclient.Client, "plain": Client}
+    kinds = {who: kinds[who] for who in args.clients}
     for name in args.workloads:
-        found: dict[str, list[dict[str, float]]] = {"ours": [], "plain": []}
+        found: dict[str, list[dict[str, float]]] = {who: [] for who in kinds}
         for i in range(args.rounds):
             for who in sorted(kinds, reverse=bool(i % 2)):
                 found[who].append(run(kinds[who], name, args.memory))
+            last = [rounds[-1] for rounds in found.values()]
             pair = "   ".join(
-                f"{what} {found['ours'][-1][what]:.1f}/{found['plain'][-1][what]:.1f}"
-                for what in found["ours"][-1]
+                f"{what} {'/'.join(f'{r[what]:.1f}' for r in last)}" for what in last[0]
             )
-            print(f"{name:12s} round {i + 1}, ours/plain:  {pair}", flush=True)
-        for what in found["ours"][0]:
-            ours, plain = (statistics.median(r[what] for r in found[w]) for w in found)
+            print(f"{name:12s} round {i + 1}, {'/'.join(kinds)}:  {pair}", flush=True)
+        if len(kinds) < 2:
+            continue
+        for what in last[0]:
+            ours, plain = (statistics.median(r[what] for r in found[w]) for w in kinds)
             ratio = f"ratio {ours / plain:.2f}" if plain else f"difference {ours - plain:.1f}"
             print(f"{name:12s} median {what}: ours {ours:.1f}, plain {plain:.1f}, {ratio}")
 

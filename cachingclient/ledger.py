@@ -187,8 +187,8 @@ class Ledger:
 
     def _needs(self, nbytes: int, where: Collection[str]) -> list[Need]:
         """What has to go before so many bytes have room."""
-        needs = [Need(self.currsize + nbytes - self.limit)]
-        needs += [Need(self.places.over(w, nbytes), self.places.at(w)) for w in where]
+        needs = [Need(self.places.over(w, nbytes), self.places.at(w)) for w in where]
+        needs.append(Need(self.currsize + nbytes - self.limit))
         return [need for need in needs if need.nbytes > 0]
 
     def _victims(self, worth: float, needs: list[Need]) -> list[Key] | None:
@@ -196,27 +196,28 @@ class Ledger:
         return self._collect(needs, lambda key: self.policy.score(key) < worth)
 
     def _collect(self, needs: list[Need], may_go: Callable[[Key], bool]) -> list[Key] | None:
-        victims: list[Key] = []
-        for key in self._candidates(needs):
-            if not needs or not may_go(key):
-                break
-            helped = [need for need in needs if need.counts(key)]
-            for need in helped:
-                need.nbytes -= self.kept[key].nbytes
-            if helped:
-                victims.append(key)
-                needs = [need for need in needs if need.nbytes > 0]
-        return None if needs else victims
+        """The least valuable keys that meet all needs; the narrow ones come first."""
+        victims: dict[Key, None] = {}
+        for need in needs:
+            for key in self._candidates(need):
+                if need.nbytes <= 0 or not may_go(key):
+                    break
+                if key not in victims and need.counts(key):
+                    victims[key] = None
+                    for other in needs:
+                        if other.counts(key):
+                            other.nbytes -= self.kept[key].nbytes
+            if need.nbytes > 0:
+                return None
+        return list(victims)
 
-    def _candidates(self, needs: list[Need]) -> Iterable[Key]:
+    def _candidates(self, need: Need) -> Iterable[Key]:
         """Kept keys that could help, and perhaps others, the least valuable first."""
-        if not needs:
+        if need.nbytes <= 0:
             return ()
-        among = [need.among for need in needs]
-        few = len(self.kept) / 8
-        if all(keys is not None and len(keys) < few for keys in among):
+        if need.among is not None and len(need.among) < len(self.kept) / 8:
             # A small part of all is found sooner by sorting it than among all.
-            return sorted({k for keys in among for k in keys or ()}, key=self.policy.score)
+            return sorted(need.among, key=self.policy.score)
         return self.policy.least_valuable()
 
     def _evict(self, keys: Iterable[Key], cause: str) -> None:
@@ -249,9 +250,8 @@ class Ledger:
 
     def over_limit(self) -> list[Key]:
         """Let the least valuable keys go until all limits are kept; returns them."""
-        needs = [Need(self.currsize - self.limit)]
-        needs += [Need(self.places.over(w), self.places.at(w)) for w in self.places.crowded()]
-        needs = [need for need in needs if need.nbytes > 0]
+        needs = [Need(self.places.over(w), self.places.at(w)) for w in self.places.crowded()]
+        needs.append(Need(self.currsize - self.limit))
         victims = self._collect(needs, lambda key: True) or []
         self._evict(victims, LIMIT)
         return victims

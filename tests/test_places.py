@@ -99,9 +99,9 @@ def test_both_limits_are_kept_at_once(ledger):
     ledger.resize(1500, {A: 1000, B: 1000})
     ledger.offer("a", "n", paid=1.0, nbytes=800, where=[A])
     ledger.offer("b", "n", paid=2.0, nbytes=700, where=[B])
-    kept, victims = ledger.offer("new", "n", paid=9.0, nbytes=500, where=[B])
-    assert kept and set(victims) == {"a", "b"}
-    assert ledger.currsize == ledger.places.held(B) == 500
+    assert ledger.offer("new", "n", paid=9.0, nbytes=500, where=[B]) == (True, ["b"])
+    assert ledger.offer("newer", "n", paid=9.0, nbytes=500, where=[B]) == (True, ["a"])
+    assert ledger.currsize == ledger.places.held(B) == 1000
 
 
 def test_nothing_goes_for_what_cannot_fit(ledger):

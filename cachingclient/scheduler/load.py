@@ -120,6 +120,9 @@ class Load:
             Seconds of any clock.
         """
         self.spilled = spilled
+        if not self.alone:
+            self.unmanaged = self._peak = 0.0
+            return
         self.unmanaged = max(0.0, process - (managed - spilled))
         if self.unmanaged >= self.remembered(now):
             self._peak, self._peaked = self.unmanaged, now

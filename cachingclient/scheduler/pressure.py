@@ -30,8 +30,10 @@ if TYPE_CHECKING:
 #: Share of a worker's memory that may be missing while a graph is on its way that may count
 #: on what is kept; less than the margin below its spill threshold.
 TOLERANCE = 0.05
-#: Share of a worker's memory that is worth no trouble: small results stay, unless it spills.
+#: Share of a worker's memory that is worth no trouble: the most valuable stay, unless it spills.
 LEAST = 0.01
+#: The same for one result that has just come.
+SMALL = 0.0001
 #: Part of the event loop's time that is spent on finding out where replicas are.
 RECOUNT = 0.01
 #: Sizes that workers have told, until their results are known.
@@ -188,7 +190,7 @@ class Pressure:
     def _is_short(self, ws: WorkerState, nbytes: int) -> bool:
         if ws.status.name == "paused":
             return True
-        if self.plugin.ledger.places.held(ws.address) + nbytes <= _least(ws):
+        if nbytes <= SMALL * (ws.memory_limit or 0):
             return False
         return bool(self._load(ws).spilled or self._excess(ws))
 
@@ -198,7 +200,7 @@ class Pressure:
     def relieve(self, ws: WorkerState) -> None:
         """Let go of what is worth least on a worker, until it has the memory that it needs."""
         ledger = self.plugin.ledger
-        least = _least(ws)
+        least = LEAST * (ws.memory_limit or 0)
         if ledger.places.held(ws.address) <= least:
             return
         tolerance = TOLERANCE * ws.memory_limit if self.plugin.submissions.any() else 0
@@ -220,7 +222,3 @@ class Pressure:
     def _let_go(self, victims: list[Key]) -> None:
         if victims:
             self.plugin.release.soon(victims)
-
-
-def _least(ws: WorkerState) -> float:
-    return LEAST * (ws.memory_limit or 0)
