@@ -104,6 +104,16 @@ def test_lower_peaks_do_not_hide_higher_ones(load):
     assert load.remembered(2) > 550 * MB
 
 
+def test_hidden_bytes_are_let_go_once(load):
+    """Objects of which dask sees nothing: only the next reading tells that they are gone."""
+    load.read(process=700 * MB, managed=0, spilled=0, now=1)
+    assert load.excess(0, now=1) == 100 * MB
+    load.gave(120 * MB)
+    assert load.excess(0, now=1) == 0
+    load.read(process=650 * MB, managed=0, spilled=0, now=2)
+    assert load.excess(0, now=2) == 50 * MB
+
+
 def test_what_comes(load):
     load.expect("a", 30 * MB)
     load.expect("b", 10 * MB)

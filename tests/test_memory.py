@@ -8,6 +8,7 @@ import time
 
 import dask
 import dask.array as da
+import dask.bag as db
 import helpers
 import numpy as np
 import pytest
@@ -100,9 +101,7 @@ class Cluster:
         """Wait until only the cache wants anything."""
         ours = {self.plugin.holder.client}
         await until(
-            lambda: all(
-                ts.who_wants in (None, set(), ours) for ts in self.scheduler.tasks.values()
-            )
+            lambda: all(ts.who_wants in (None, set(), ours) for ts in self.scheduler.tasks.values())
         )
 
     async def beat(self, worker, **metrics):
@@ -190,7 +189,7 @@ async def test_copies_that_nothing_tells_of_are_found_and_lost():
 async def test_what_users_hold_takes_the_place_of_what_is_kept():
     """Before the worker's target is reached, so that nothing is spilled."""
     async with Cluster(limit=0.2) as c:
-        (worker, other) = c.workers
+        worker, other = c.workers
         for on in (0, 1):
             for i in range(2):
                 await c.ask(block, 10 * on + i, on=on, seconds=0.05)
@@ -205,7 +204,7 @@ async def test_what_users_hold_takes_the_place_of_what_is_kept():
         assert c.kept_bytes(other) == 2 * MB
         assert c.plugin.ledger.evicted["pressure"] > 0
         # and when there is memory again, it is used
-        del held
+        held.clear()
         await c.let_go()
         await until(lambda: set(worker.data) == c.kept(worker))
         key, _ = await c.ask(block, 1000, seconds=0.2)
@@ -238,6 +237,11 @@ async def test_a_worker_that_spills_gives_all():
         assert len(c.kept(c.workers[1])) == 1
         await c.ask(block, 2)
         assert not c.kept(c.workers[0])
+        small, _ = await c.ask(block, 2, nbytes=800)
+        await c.beat(c.workers[0], spilled=1000)
+        assert c.kept(c.workers[0]) == {small}
+        await c.beat(c.workers[0], spilled=1001)
+        await until(lambda: not c.kept(c.workers[0]))
         await c.beat(c.workers[0])
         await c.ask(block, 3)
         assert len(c.kept(c.workers[0])) == 1
@@ -247,7 +251,7 @@ async def test_a_worker_that_spills_gives_all():
 async def test_memory_of_a_process_is_told_between_heartbeats():
     """The least valuable goes first, on the worker that needs it, and no more than it needs."""
     async with Cluster() as c:
-        (worker, other) = c.workers
+        worker, other = c.workers
         for on in (0, 1):
             for i in range(2):
                 await c.ask(block, 10 * on + i, on=on)
@@ -391,9 +395,7 @@ def test_large_results_one_after_the_other(make):
         before = client.run(state)
         kept = 0
         for value in range(3):
-            parts = [
-                dask.delayed(slow, pure=True)(make, i, value, 10 * 2**20) for i in range(10)
-            ]
+            parts = [dask.delayed(slow, pure=True)(make, i, value, 10 * 2**20) for i in range(10)]
             assert dask.delayed(count_of, pure=True)(parts).compute() == 10
             assert len(dask.delayed(types_of, pure=True)(parts).compute()) == 1
             info = client.cache.info()
@@ -417,6 +419,30 @@ def test_hidden_bytes_count():
         assert sum(e.keys for e in entries) == 3
         assert all(e.nbytes > 20 * MB for e in entries)
         assert sum(ws.nbytes for ws in client.cluster.scheduler.workers.values()) < MB
+
+
+class Native:
+    """Nobody can look into it."""
+
+    __slots__ = ()
+
+
+_native = []
+
+
+def a_native_object(i, nbytes):
+    """Memory that belongs to an object, as that of compiled code does."""
+    _native.append(np.ones(nbytes // 8))
+    return Native()
+
+
+def test_bytes_that_nobody_can_see_are_told_by_the_process():
+    how = {**helpers.PROCESS, "memory_limit": "2GiB"}
+    with dask.config.set({"cachingclient.min-cost": "1ms"}), Client(**how) as client:
+        bag = db.from_sequence([0], npartitions=1).map(a_native_object, 50 * MB)
+        assert bag.count().compute() == 1
+        names = {e.name: e.nbytes for e in client.cache.entries()}
+        assert max(names.values()) > 40 * MB
 
 
 def hog(seconds, nbytes):

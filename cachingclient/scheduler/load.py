@@ -132,6 +132,11 @@ class Load:
         fading = 0.5 ** ((now - self._peaked) / FADING)
         return self.unmanaged + max(0.0, self._peak - self.unmanaged) * fading
 
+    def gave(self, hidden: int) -> None:
+        """Bytes are given that nobody but readings sees, and the last one saw."""
+        self.unmanaged = max(0.0, self.unmanaged - hidden)
+        self._peak -= hidden
+
     def expect(self, key: Key, nbytes: int) -> None:
         """A task was sent to it."""
         self.arrived(key)

@@ -149,8 +149,9 @@ class Pressure:
 
     def _read(self, ws: WorkerState, told: dict[str, Any]) -> None:
         load = self._load(ws)
+        before = load.spilled
         load.read(told["process"], told["managed"], told["spilled"], time.monotonic())
-        if load.spilled:
+        if load.spilled > before:
             self._give_all(ws.address)
         else:
             self.relieve(ws)
@@ -192,10 +193,12 @@ class Pressure:
             return True
         if nbytes <= SMALL * (ws.memory_limit or 0):
             return False
-        return bool(self._load(ws).spilled or self._excess(ws))
+        return self._excess(ws) > 0
 
     def _excess(self, ws: WorkerState, tolerance: float = 0) -> float:
-        return self._load(ws).excess(ws.nbytes, time.monotonic(), tolerance)
+        """Bytes that it needs: a worker that has spilled needs all."""
+        load = self._load(ws)
+        return math.inf if load.spilled else load.excess(ws.nbytes, time.monotonic(), tolerance)
 
     def relieve(self, ws: WorkerState) -> None:
         """Let go of what is worth least on a worker, until it has the memory that it needs."""
@@ -207,8 +210,11 @@ class Pressure:
         excess = self._excess(ws, tolerance)
         if excess:
             ours = self._only_ours(ledger.places.at(ws.address))
+            hidden = {k: ledger.kept[k].nbytes - self.scheduler.tasks[k].get_nbytes() for k in ours}
             most = sum(ledger.kept[k].nbytes for k in ours) - least
-            self._let_go(ledger.relieve(ours, min(excess, most)))
+            victims = ledger.relieve(ours, min(excess, most))
+            self._load(ws).gave(sum(hidden[k] for k in victims))
+            self._let_go(victims)
 
     def _only_ours(self, keys: Any) -> list[Key]:
         """Those that are in memory for the cache alone: others free no memory yet."""

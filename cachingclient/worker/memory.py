@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
@@ -23,6 +24,8 @@ TOPIC = "cachingclient-memory"
 SIZE = "cachingclient-size"
 #: Milliseconds between two looks: two for each look that a worker takes by itself.
 INTERVAL = 50
+#: Seconds in which tasks that end need no look of their own.
+SOON = 0.005
 #: Share of the limit below which there is nothing to tell, and a change that is worth telling.
 ATTENTION = 0.4
 CHANGE = 0.02
@@ -44,7 +47,8 @@ class MemoryWatch:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.limit: int = worker.memory_manager.memory_limit or 0
-        self._told = self._told_spilled = 0
+        self._told = self._told_spilled = self._unmanaged = 0
+        self._looked = 0.0
         #: {key that runs: bytes of the process beside what tasks returned, when it began}
         self._before: dict[Key, int] = {}
         self._failed = False
@@ -82,11 +86,9 @@ class MemoryWatch:
     def reading(self) -> dict[str, Any]:
         """Memory now."""
         spilled, _ = getattr(self.worker.data, "spilled_total", (0, 0))
-        return {
-            "process": self.worker.monitor.get_process_memory(),
-            "managed": self.worker.state.nbytes,
-            "spilled": spilled,
-        }
+        process, managed = self.worker.monitor.get_process_memory(), self.worker.state.nbytes
+        self._unmanaged = process - managed + spilled
+        return {"process": process, "managed": managed, "spilled": spilled}
 
     def look(self) -> None:
         """Tell of a change that matters."""
@@ -96,8 +98,10 @@ class MemoryWatch:
             self._failed_once()
 
     def _look(self) -> None:
-        if not self.limit or self.shared():
+        now = monotonic()
+        if now < self._looked + SOON or not self.limit or self.shared():
             return
+        self._looked = now
         reading = self.reading()
         process, spilled = reading["process"], reading["spilled"]
         changed = abs(process - self._told) > CHANGE * self.limit
@@ -115,16 +119,11 @@ class MemoryWatch:
                     self._size(key)
                 self.look()
             elif finish == "executing":
-                if not self.shared():
-                    self._before[key] = self._unmanaged()
+                self._before[key] = self._unmanaged
             elif start == "executing":
                 self._before.pop(key, None)
         except Exception:
             self._failed_once()
-
-    def _unmanaged(self) -> int:
-        reading = self.reading()
-        return reading["process"] - reading["managed"] + reading["spilled"]
 
     def _size(self, key: Key) -> None:
         """Tell the size of a value of which dask does not see it."""
@@ -138,9 +137,10 @@ class MemoryWatch:
         if found is None:
             return
         nbytes = found.nbytes
-        if not found.whole and before is not None:
+        if not found.whole and before is not None and not self.shared():
             # What came with it is the best that can be known of what cannot be looked into.
-            nbytes = max(nbytes, self._unmanaged() - before)
+            self.reading()
+            nbytes = max(nbytes, self._unmanaged - before)
         if nbytes > ts.get_nbytes() + HIDDEN:
             self.worker.log_event(SIZE, {"action": SIZE, "key": key, "nbytes": nbytes})
 
