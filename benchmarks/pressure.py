@@ -157,5 +157,9 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    with dask.config.set({"dataframe.convert-string": False}):
+    small_buffers = {
+        "distributed.p2p.comm.buffer": "32 MiB",
+        "distributed.p2p.storage.buffer": "32 MiB",
+    }
+    with dask.config.set({"dataframe.convert-string": False, **small_buffers}):
         main()

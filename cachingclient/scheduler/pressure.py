@@ -34,8 +34,10 @@ TOLERANCE = 0.05
 LEAST = 0.01
 #: The same for one result that has just come.
 SMALL = 0.0001
-#: Part of the event loop's time that is spent on finding out where replicas are.
+#: Part of the event loop's time that is spent on finding out where replicas are, and on looking
+#: for what could be let go where there was nothing.
 RECOUNT = 0.01
+SEARCH = 0.05
 #: Sizes that workers have told, until their results are known.
 REMEMBERED = 10_000
 
@@ -63,6 +65,7 @@ class Pressure:
         self._told = Bounded(REMEMBERED)
         self._sent: dict[Key, Load] = {}
         self._recount_at = 0.0
+        self._search_at: dict[str, float] = {}
 
     def close(self) -> None:
         """Listen no more."""
@@ -169,6 +172,7 @@ class Pressure:
     def lost(self, address: str) -> None:
         """A worker has gone."""
         self.loads.pop(address, None)
+        self._search_at.pop(address, None)
 
     def _recount(self, ws: WorkerState) -> None:
         """Find out which replicas a worker has: no hook tells of copies."""
@@ -208,13 +212,17 @@ class Pressure:
             return
         tolerance = TOLERANCE * ws.memory_limit if self.plugin.submissions.any() else 0
         excess = self._excess(ws, tolerance)
-        if excess:
+        start = time.monotonic()
+        if excess and start >= self._search_at.get(ws.address, 0):
             ours = self._only_ours(ledger.places.at(ws.address))
             hidden = {k: ledger.kept[k].nbytes - self.scheduler.tasks[k].get_nbytes() for k in ours}
             most = sum(ledger.kept[k].nbytes for k in ours) - least
             victims = ledger.relieve(ours, min(excess, most))
             self._load(ws).gave(sum(hidden[k] for k in victims))
             self._let_go(victims)
+            if not victims:
+                now = time.monotonic()
+                self._search_at[ws.address] = now + (now - start) / SEARCH
 
     def _only_ours(self, keys: Any) -> list[Key]:
         """Those that are in memory for the cache alone: others free no memory yet."""
