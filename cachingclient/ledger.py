@@ -217,7 +217,7 @@ class Ledger:
             return ()
         if need.among is not None and len(need.among) < len(self.kept) / 8:
             # A small part of all is found sooner by sorting it than among all.
-            return sorted(need.among, key=self.policy.score)
+            return self.ranked(need.among)
         return self.policy.least_valuable()
 
     def _evict(self, keys: Iterable[Key], cause: str) -> None:
@@ -256,6 +256,10 @@ class Ledger:
         self._evict(victims, LIMIT)
         return victims
 
+    def ranked(self, keys: Iterable[Key]) -> list[Key]:
+        """Kept keys, the least valuable first."""
+        return sorted(keys, key=self.policy.score)
+
     def relieve(self, among: Collection[Key], nbytes: float) -> list[Key]:
         """Let the least valuable of some keys go for running work; returns them.
 
@@ -266,7 +270,7 @@ class Ledger:
             Bytes that are needed.
         """
         victims = []
-        for key in sorted(among, key=self.policy.score):
+        for key in self.ranked(among):
             if nbytes <= 0:
                 break
             victims.append(key)

@@ -18,6 +18,7 @@ from distributed.utils_test import gen_test
 
 from cachingclient import Client
 from cachingclient.admission import NO_MEMORY
+from cachingclient.scheduler import pressure
 from cachingclient.scheduler.heartbeats import OPERATION
 from cachingclient.worker.memory import TOPIC
 
@@ -322,6 +323,19 @@ async def test_small_results_are_worth_no_trouble():
         other = c.submit(block, 2, nbytes=800)
         await other
         assert {small, other.key} <= c.kept(c.workers[0])
+
+
+@gen_test(config=FAST)
+async def test_many_small_results_are_not_for_a_worker_to_write(monkeypatch):
+    monkeypatch.setattr(pressure, "MANY", 3)
+    async with Cluster() as c:
+        for i in range(6):
+            await c.ask(block, i, nbytes=800, seconds=0.001 * i)
+        assert len(c.kept(c.workers[0])) == 6
+        await c.beat(c.workers[0], process=9 * MB, spill=0.7, shared=False, pid=0)
+        await until(lambda: len(c.kept(c.workers[0])) == 3)
+        await c.ask(block, 7, nbytes=800)
+        assert len(c.kept(c.workers[0])) == 3
 
 
 @gen_test(config=FAST)

@@ -34,6 +34,8 @@ TOLERANCE = 0.05
 LEAST = 0.01
 #: The same for one result that has just come.
 SMALL = 0.0001
+#: So many of them at most: a worker that spills writes one after the other, the oldest first.
+MANY = 100
 #: Part of the event loop's time that is spent on finding out where replicas are, and on looking
 #: for what could be let go where there was nothing.
 RECOUNT = 0.01
@@ -195,7 +197,8 @@ class Pressure:
     def _is_short(self, ws: WorkerState, nbytes: int) -> bool:
         if ws.status.name == "paused":
             return True
-        if nbytes <= SMALL * (ws.memory_limit or 0):
+        many = len(self.plugin.ledger.places.at(ws.address))
+        if many < MANY and nbytes <= SMALL * (ws.memory_limit or 0):
             return False
         return self._excess(ws) > 0
 
@@ -206,23 +209,31 @@ class Pressure:
 
     def relieve(self, ws: WorkerState) -> None:
         """Let go of what is worth least on a worker, until it has the memory that it needs."""
-        ledger = self.plugin.ledger
-        least = LEAST * (ws.memory_limit or 0)
-        if ledger.places.held(ws.address) <= least:
+        places = self.plugin.ledger.places
+        kept = places.at(ws.address)
+        if places.held(ws.address) <= LEAST * ws.memory_limit and len(kept) <= MANY:
             return
         tolerance = TOLERANCE * ws.memory_limit if self.plugin.submissions.any() else 0
         excess = self._excess(ws, tolerance)
         start = time.monotonic()
         if excess and start >= self._search_at.get(ws.address, 0):
-            ours = self._only_ours(ledger.places.at(ws.address))
-            hidden = {k: ledger.kept[k].nbytes - self.scheduler.tasks[k].get_nbytes() for k in ours}
-            most = sum(ledger.kept[k].nbytes for k in ours) - least
-            victims = ledger.relieve(ours, min(excess, most))
-            self._load(ws).gave(sum(hidden[k] for k in victims))
-            self._let_go(victims)
+            victims = self._relieve(ws, self._only_ours(kept), excess)
             if not victims:
                 now = time.monotonic()
                 self._search_at[ws.address] = now + (now - start) / SEARCH
+            self._let_go(victims)
+
+    def _relieve(self, ws: WorkerState, ours: list[Key], excess: float) -> list[Key]:
+        ledger, tasks = self.plugin.ledger, self.scheduler.tasks
+        nbytes = {k: ledger.kept[k].nbytes for k in ours}
+        hidden = {k: n - tasks[k].get_nbytes() for k, n in nbytes.items()}
+        most = sum(nbytes.values()) - LEAST * ws.memory_limit
+        victims = ledger.relieve(ours, min(excess, most))
+        if excess > most:
+            rest = ledger.ranked(k for k in ours if k in ledger)
+            victims += ledger.relieve(rest[:-MANY], math.inf)
+        self._load(ws).gave(sum(hidden[k] for k in victims))
+        return victims
 
     def _only_ours(self, keys: Any) -> list[Key]:
         """Those that are in memory for the cache alone: others free no memory yet."""
