@@ -38,8 +38,9 @@ MIB = 2**20
 #: Data is so many times as large as the cluster's memory.
 TIMES = 3
 WORKERS = 1
-#: MiB of a block or partition.
+#: MiB of a block, and of a partition.
 BLOCK = 24
+PARTITION = 8
 #: Seconds that a block takes beside making its data.
 SLOW = 0.005
 
@@ -74,8 +75,8 @@ def rechunk(nbytes: int, method: str) -> Any:
 
 
 def shuffle(nbytes: int, method: str) -> Any:
-    rows = BLOCK * MIB // 16
-    many = nbytes // (BLOCK * MIB)
+    rows = PARTITION * MIB // 16
+    many = nbytes // (PARTITION * MIB)
     meta = partition(0, 0)
     df = dd.from_map(partition, range(1000, 1000 + many), rows=rows, meta=meta)
     return df.shuffle("key", shuffle_method=method).map_partitions(len, meta=("n", "i8")).sum()
