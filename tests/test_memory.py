@@ -478,3 +478,26 @@ def test_memory_that_running_tasks_use():
         assert not future.done()
         future.cancel()
         assert client.cluster.scheduler.plugins["cachingclient"].ledger.evicted["pressure"] > 0
+
+
+# -- what of distributed is relied on -----------------------------------------------
+
+
+@gen_test(config=FAST)
+async def test_workers_tell_what_is_read_of_them():
+    """Public, and documented by their code alone."""
+    async with Cluster() as c:
+        (worker, _) = c.workers
+        assert worker.memory_manager.memory_limit == c.memory
+        assert (worker.memory_manager.memory_target_fraction) == 0.6
+        assert worker.memory_manager.memory_spill_fraction is False
+        assert worker.memory_manager.memory_pause_fraction is False
+        assert worker.data.spilled_total == (0, 0)
+        assert callable(worker.data.evict) and not worker.data.fast
+        key, _ = await c.ask(block, 1)
+        assert worker.state.nbytes == MB and set(worker.data.fast) == {key}
+        await worker.heartbeat()
+        ws = c.scheduler.workers[worker.address]
+        assert ws.metrics[TOPIC]["managed"] == ws.metrics["managed_bytes"] == MB
+        assert {"memory", "spilled_bytes"} <= set(ws.metrics)
+        assert set(ws.metrics["spilled_bytes"]) == {"memory", "disk"}
