@@ -35,6 +35,7 @@ SHARED = "reads files, and a client is connected that would not notice when they
 UNGUARDED = "a worker lacks the package cachingclient, so that tasks could change what is kept"
 REJECTED = "an audit found that it is another one each time"
 RETRIED = "failed before it worked"
+NO_MEMORY = "running work needs the memory of its worker"
 P2P = "internal to a P2P shuffle"
 WRITTEN = "handed to a writer that may change it in place"
 

@@ -6,12 +6,13 @@ the plugin's part.
 
 from __future__ import annotations
 
-from collections import OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from dask.typing import Key
 
+from cachingclient.places import Places
 from cachingclient.policy import CacheyPolicy
 
 #: Keys whose computation is remembered, to tell what was computed again.
@@ -19,6 +20,9 @@ REMEMBERED = 100_000
 
 #: What is not needed by anything alive is worth this much less; it may still be asked for.
 NOT_NEEDED = 0.01
+
+#: Why keys had to go: others needed their room, or running work the memory of their workers.
+LIMIT, PRESSURE = "limit", "pressure"
 
 
 @dataclass
@@ -37,6 +41,19 @@ class Kept:
     hits: int
     #: tasks of the graph whose result it is, 0 if it is an intermediate
     tasks: int
+
+
+@dataclass
+class Need:
+    """Bytes that have to be let go."""
+
+    nbytes: float
+    #: keys that count: None is all
+    among: Collection[Key] | None = None
+
+    def counts(self, key: Key) -> bool:
+        """Whether letting a key go helps."""
+        return self.among is None or key in self.among
 
 
 class Ledger:
@@ -64,19 +81,32 @@ class Ledger:
     kept: dict[Key, Kept]
     #: {name of a layer: its kept keys}
     names: defaultdict[str, set[Key]]
+    #: where they are
+    places: Places
+    #: {cause: keys that had to go}
+    evicted: Counter[str]
+    #: {cause: their bytes}
+    evicted_bytes: Counter[str]
 
     def __init__(self, policy: CacheyPolicy, limit: int) -> None:
         self.policy = policy
         self.limit = limit
         self.kept = {}
         self.names = defaultdict(set)
+        self.places = Places()
+        self.evicted, self.evicted_bytes = Counter(), Counter()
         self.currsize = 0
-        self.hits = self.misses = self.skipped = self.evictions = 0
+        self.hits = self.misses = self.skipped = 0
         self.saved = self.recomputed = 0.0
         self._computed: OrderedDict[Key, None] = OrderedDict()
 
     def __contains__(self, key: Key) -> bool:
         return key in self.kept
+
+    @property
+    def evictions(self) -> int:
+        """Keys that had to go, whatever for."""
+        return sum(self.evicted.values())
 
     def number(self, name: str) -> int:
         """How many keys of a layer are kept."""
@@ -109,6 +139,7 @@ class Ledger:
         tasks: int = 0,
         may_evict: bool = True,
         needed: bool = True,
+        where: Collection[str] = (),
     ) -> tuple[bool, list[Key]]:
         """Offer a key that was just computed.
 
@@ -127,6 +158,8 @@ class Ledger:
             False while others may not be let go.
         needed : bool
             False where it is known that no living collection needs it.
+        where : collection of str
+            Addresses of the workers that have it.
 
         Returns
         -------
@@ -135,39 +168,63 @@ class Ledger:
         """
         self.forget(key)
         worth = paid if needed else paid * NOT_NEEDED
-        victims = self._victims(worth, nbytes) if may_evict else []
-        if victims is None or self.currsize + nbytes - self._size(victims) > self.limit:
+        needs = self._needs(nbytes, where)
+        if not self._fits(nbytes, where) or (needs and not may_evict):
             return False, []
-        for victim in victims:
-            self.forget(victim)
-        self.evictions += len(victims)
+        victims = self._victims(self.policy.estimate(worth, nbytes), needs)
+        if victims is None:
+            return False, []
+        self._evict(victims, LIMIT)
         self.kept[key] = Kept(name, nbytes, paid, 0, tasks)
         self.names[name].add(key)
         self.currsize += nbytes
+        self.places.add(key, nbytes, where)
         self.policy.put(key, worth, nbytes)
         return True, victims
 
-    def _size(self, keys: Iterable[Key]) -> int:
-        return sum(self.kept[k].nbytes for k in keys)
+    def _fits(self, nbytes: int, where: Collection[str]) -> bool:
+        return nbytes <= self.limit and all(self.places.fits(w, nbytes) for w in where)
 
-    def _victims(self, paid: float, nbytes: int) -> list[Key] | None:
+    def _needs(self, nbytes: int, where: Collection[str]) -> list[Need]:
+        """What has to go before so many bytes have room."""
+        needs = [Need(self.places.over(w, nbytes), self.places.at(w)) for w in where]
+        needs.append(Need(self.currsize + nbytes - self.limit))
+        return [need for need in needs if need.nbytes > 0]
+
+    def _victims(self, worth: float, needs: list[Need]) -> list[Key] | None:
         """Keys worth less than a newcomer that make room for it; None if it is not worth it."""
-        need = self.currsize + nbytes - self.limit
-        if need <= 0:
-            return []
-        if nbytes > self.limit:
-            return None
-        worth = self.policy.estimate(paid, nbytes)
-        return self._collect(need, lambda key: self.policy.score(key) < worth)
+        return self._collect(needs, lambda key: self.policy.score(key) < worth)
 
-    def _collect(self, need: float, may_go: Callable[[Key], bool]) -> list[Key] | None:
-        victims = []
-        for key in self.policy.least_valuable():
-            if need <= 0 or not may_go(key):
-                break
-            victims.append(key)
-            need -= self.kept[key].nbytes
-        return victims if need <= 0 else None
+    def _collect(self, needs: list[Need], may_go: Callable[[Key], bool]) -> list[Key] | None:
+        """The least valuable keys that meet all needs; the narrow ones come first."""
+        victims: dict[Key, None] = {}
+        for need in needs:
+            for key in self._candidates(need):
+                if need.nbytes <= 0 or not may_go(key):
+                    break
+                if key not in victims and need.counts(key):
+                    victims[key] = None
+                    for other in needs:
+                        if other.counts(key):
+                            other.nbytes -= self.kept[key].nbytes
+            if need.nbytes > 0:
+                return None
+        return list(victims)
+
+    def _candidates(self, need: Need) -> Iterable[Key]:
+        """Kept keys that could help, and perhaps others, the least valuable first."""
+        if need.nbytes <= 0:
+            return ()
+        if need.among is not None and len(need.among) < len(self.kept) / 8:
+            # A small part of all is found sooner by sorting it than among all.
+            return self.ranked(need.among)
+        return self.policy.least_valuable()
+
+    def _evict(self, keys: Iterable[Key], cause: str) -> None:
+        for key in keys:
+            self.evicted[cause] += 1
+            self.evicted_bytes[cause] += self.kept[key].nbytes
+            self.forget(key)
 
     def hit(self, keys: Collection[Key]) -> None:
         """Count kept keys that a submission uses in place of computing them."""
@@ -184,6 +241,7 @@ class Ledger:
         if kept is None:
             return
         self.currsize -= kept.nbytes
+        self.places.forget(key)
         self.policy.forget(key)
         keys = self.names[kept.name]
         keys.discard(key)
@@ -191,16 +249,39 @@ class Ledger:
             del self.names[kept.name]
 
     def over_limit(self) -> list[Key]:
-        """Let the least valuable keys go until the limit is kept; returns them."""
-        victims = self._collect(self.currsize - self.limit, lambda key: True) or []
-        for key in victims:
-            self.forget(key)
-        self.evictions += len(victims)
+        """Let the least valuable keys go until all limits are kept; returns them."""
+        needs = [Need(self.places.over(w), self.places.at(w)) for w in self.places.crowded()]
+        needs.append(Need(self.currsize - self.limit))
+        victims = self._collect(needs, lambda key: True) or []
+        self._evict(victims, LIMIT)
         return victims
 
-    def resize(self, limit: int) -> list[Key]:
-        """Change the limit; returns what has to go."""
+    def ranked(self, keys: Iterable[Key]) -> list[Key]:
+        """Kept keys, the least valuable first."""
+        return sorted(keys, key=self.policy.score)
+
+    def relieve(self, among: Collection[Key], nbytes: float) -> list[Key]:
+        """Let the least valuable of some keys go for running work; returns them.
+
+        Parameters
+        ----------
+        among : collection of Key
+        nbytes : float
+            Bytes that are needed.
+        """
+        victims = []
+        for key in self.ranked(among):
+            if nbytes <= 0:
+                break
+            victims.append(key)
+            nbytes -= self.kept[key].nbytes
+        self._evict(victims, PRESSURE)
+        return victims
+
+    def resize(self, limit: int, shares: Mapping[str, int] = {}) -> list[Key]:
+        """Change the limit, and what each worker may hold of it; returns what has to go."""
         self.limit = limit
+        self.places.share(shares)
         return self.over_limit()
 
     def matching(self, prefix: str | None = None) -> list[Key]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from cachingclient.admission import (
+    NO_MEMORY,
     ONCE,
     RETRIED,
     SHARED,
@@ -67,7 +68,7 @@ class Keeper:
         self.plugin.ledger.ran(key, seconds)
         if key in books.outputs:
             paid += REQUEST_OVERHEAD
-        if why := self._not_now(name, paid):
+        if why := self._not_now(ts, paid):
             books.refuse(key, why)
         elif ts.waiters or ts.who_wants:
             # Where nobody wants or awaits it its release is decided already.
@@ -91,16 +92,18 @@ class Keeper:
             return UPSTREAM
         return None
 
-    def _not_now(self, name: Any, paid: float) -> str | None:
+    def _not_now(self, ts: TaskState, paid: float) -> str | None:
         """Why a key is not kept as things are."""
         plugin = self.plugin
         if paid < self.min_cost:
             return f"took less than min-cost ({self.min_cost * 1000:g} ms)"
         if not plugin.guards.complete():
             return UNGUARDED
+        if plugin.pressure.no_room(ts):
+            return NO_MEMORY
         if (
             not plugin.settings["share_sources"]
-            and plugin.freshness.reads(name)
+            and plugin.freshness.reads(key_name(ts.key))
             and plugin.desk.plain_clients()
         ):
             return SHARED
@@ -113,10 +116,11 @@ class Keeper:
             key,
             key_name(key),
             paid,
-            ts.get_nbytes(),
+            plugin.pressure.nbytes(ts),
             tasks,
             may_evict=not plugin.submissions.any(),
             needed=plugin.books.alive.get(key_name(key)) is not False,
+            where=[ws.address for ws in ts.who_has or ()],
         )
         if victims:
             plugin.release.soon(victims)

@@ -27,9 +27,10 @@ from cachingclient.scheduler.freshness import Freshness
 from cachingclient.scheduler.guard import guarded
 from cachingclient.scheduler.holding import Holder, stimulus
 from cachingclient.scheduler.keeping import Keeper
-from cachingclient.scheduler.limits import limit_in_bytes
+from cachingclient.scheduler.limits import limit_in_bytes, shares
 from cachingclient.scheduler.loss import Losses
 from cachingclient.scheduler.overhead import Overhead
+from cachingclient.scheduler.pressure import Pressure
 from cachingclient.scheduler.releasing import Release
 from cachingclient.scheduler.submissions import Submission, Submissions
 from cachingclient.scheduler.workers import Guards
@@ -77,10 +78,11 @@ class CachePlugin(SchedulerPlugin):
         self.books = Books()
         self.holder = Holder(scheduler, self.switch_off)
         policy = CacheyPolicy(self.settings["halflife"])
-        self.ledger = Ledger(policy, limit_in_bytes(self.limit, scheduler))
+        self.ledger = Ledger(policy, 0)
         self.release = Release(self.holder, self.ledger, self.books, self._tell_dropped)
         self.submissions = Submissions(self.settings["lease_time"])
         self._start_parts(scheduler)
+        self.resize(self.limit)
         self._learn_anew()
         PLUGINS[scheduler.id] = self
         await self.guards.add(list(scheduler.workers))
@@ -92,6 +94,7 @@ class CachePlugin(SchedulerPlugin):
         self.cancelling = CancelGuard(self.holder, is_kept, self.release.forget)
         self.environment = Environment(scheduler, self.expire)
         self.guards = Guards(scheduler)
+        self.pressure = Pressure(self)
         self.audits = Audits(scheduler, self.settings["audit"], self._differs)
         self.desk = Desk(self)
 
@@ -107,6 +110,7 @@ class CachePlugin(SchedulerPlugin):
         self.holder.close()
         self.cancelling.remove()
         self.environment.remove()
+        self.pressure.close()
         self.audits.close()
         self.desk.close()
         if PLUGINS.get(self.scheduler.id) is self:
@@ -136,6 +140,7 @@ class CachePlugin(SchedulerPlugin):
         for key in list(self.ledger.kept):
             self.ledger.forget(key)
         self.books.restart()
+        self.pressure.restart()
         self._learn_anew()
 
     # -- what clients say ------------------------------------------------------
@@ -224,6 +229,8 @@ class CachePlugin(SchedulerPlugin):
     @guarded
     def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Offer what has just been computed to the ledger, and notice what is gone."""
+        if start == "processing" or finish == "processing":
+            self.pressure.transition(key, finish)
         if finish == "memory":
             if start == "processing":
                 ts = self.scheduler.tasks[key]
@@ -250,11 +257,13 @@ class CachePlugin(SchedulerPlugin):
             self.submissions.end(topic)
         else:
             self.losses.event(topic, msg)
+            self.pressure.event(topic, msg)
 
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """The limit follows the workers, and each gets a guard."""
         self.guards.add_soon(worker)
+        self.pressure.heartbeat(worker)
         self.resize(self.limit)
 
     @guarded
@@ -263,8 +272,14 @@ class CachePlugin(SchedulerPlugin):
     ) -> None:
         """Forget what was lost, and nobody needs."""
         self.guards.lost(worker)
+        self.pressure.lost(worker)
         self.losses.worker_removed(stimulus_id or stimulus())
         self.resize(self.limit)
+
+    @guarded
+    def heartbeat(self, worker: str) -> None:
+        """A worker has told how it is."""
+        self.pressure.heartbeat(worker)
 
     @guarded
     def add_client(self, scheduler: Scheduler, client: str) -> None:
@@ -282,7 +297,8 @@ class CachePlugin(SchedulerPlugin):
     def resize(self, limit: float) -> None:
         """Change the limit, or follow it as workers come and go."""
         self.limit = limit
-        self.release.soon(self.ledger.resize(limit_in_bytes(limit, self.scheduler)))
+        nbytes = limit_in_bytes(limit, self.scheduler)
+        self.release.soon(self.ledger.resize(nbytes, shares(nbytes, self.scheduler)))
 
     def clear(self) -> None:
         """Let go of everything."""

@@ -37,6 +37,7 @@ from cachingclient.internals import EXECUTE_METHOD, hidden, in_threads, swap, wo
 from cachingclient.worker.bytecode import BENEATH, CHANGES, CLEAR
 from cachingclient.worker.copies import Copier
 from cachingclient.worker.look import task_verdict
+from cachingclient.worker.memory import MemoryWatch
 from cachingclient.worker.results import CopyingComm
 
 if TYPE_CHECKING:
@@ -88,6 +89,11 @@ class MutationGuard(WorkerPlugin):
         if hooks is not None:
             hooks.remove()
 
+    def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
+        """Watch what tasks do to the memory."""
+        for hooks in self.hooks.values():
+            hooks.memory.transition(key, start, finish)
+
 
 class Hooks:
     """What is hung into one worker."""
@@ -108,10 +114,12 @@ class Hooks:
         setattr(worker, EXECUTE_METHOD, self.ours)
         if worker.address.startswith("inproc://"):
             worker.handlers["get_data"] = self.our_get_data
+        self.memory = MemoryWatch(worker)
 
     def remove(self) -> None:
         """Take out what is still in its place."""
         self.off = True
+        self.memory.remove()
         worker = self.worker
         if vars(worker).get(EXECUTE_METHOD) is self.ours:
             delattr(worker, EXECUTE_METHOD)

@@ -1,0 +1,150 @@
+"""What a worker tells the scheduler of its memory, sooner and more than its heartbeats do."""
+
+from __future__ import annotations
+
+import logging
+import os
+import weakref
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from tornado.ioloop import PeriodicCallback
+
+from cachingclient.worker.sizes import measure
+
+if TYPE_CHECKING:
+    from dask.typing import Key
+    from distributed import Worker
+
+logger = logging.getLogger("distributed.worker.cachingclient")
+
+#: Topic of what is told between heartbeats, and name of what is told in each of them.
+TOPIC = "cachingclient-memory"
+#: What is told of a result whose size dask does not see.
+SIZE = "cachingclient-size"
+#: Milliseconds between two looks: two for each look that a worker takes by itself.
+INTERVAL = 50
+#: Seconds in which tasks that end need no look of their own.
+SOON = 0.005
+#: Share of the limit below which there is nothing to tell, and a change that is worth telling.
+ATTENTION = 0.4
+CHANGE = 0.02
+#: A result that is larger by so many bytes than dask thinks is worth telling.
+HIDDEN = 1_000_000
+
+#: Workers of this process: where there are several, its memory says nothing of one of them.
+_here: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+class MemoryWatch:
+    """Watches one worker.
+
+    Parameters
+    ----------
+    worker : Worker
+    """
+
+    def __init__(self, worker: Worker) -> None:
+        self.worker = worker
+        self.limit: int = worker.memory_manager.memory_limit or 0
+        self._told = self._told_spilled = self._unmanaged = 0
+        self._looked = 0.0
+        #: {key that runs: bytes of the process beside what tasks returned, when it began}
+        self._before: dict[Key, int] = {}
+        self._failed = False
+        _here.add(worker)
+        worker.metrics[TOPIC] = self.metric
+        self._timer: PeriodicCallback | None = None
+        if self.limit and not self.shared():
+            self._timer = PeriodicCallback(self.look, INTERVAL)
+            self._timer.start()
+
+    def remove(self) -> None:
+        """Watch no more."""
+        _here.discard(self.worker)
+        if self._timer is not None:
+            self._timer.stop()
+        if self.worker.metrics.get(TOPIC) == self.metric:
+            del self.worker.metrics[TOPIC]
+
+    def shared(self) -> bool:
+        """Whether others are in the same process."""
+        return len(_here) > 1 or self.worker.address.startswith("inproc://")
+
+    def metric(self, worker: Worker) -> dict[str, Any]:
+        """All that the scheduler should know: a part of each heartbeat."""
+        manager = worker.memory_manager
+        return {
+            **self.reading(),
+            "pid": os.getpid(),
+            "shared": self.shared(),
+            "target": manager.memory_target_fraction if hasattr(worker.data, "fast") else False,
+            "spill": manager.memory_spill_fraction if hasattr(worker.data, "evict") else False,
+            "pause": manager.memory_pause_fraction,
+        }
+
+    def reading(self) -> dict[str, Any]:
+        """Memory now."""
+        spilled, _ = getattr(self.worker.data, "spilled_total", (0, 0))
+        process, managed = self.worker.monitor.get_process_memory(), self.worker.state.nbytes
+        self._unmanaged = process - managed + spilled
+        return {"process": process, "managed": managed, "spilled": spilled}
+
+    def look(self) -> None:
+        """Tell of a change that matters."""
+        try:
+            self._look()
+        except Exception:
+            self._failed_once()
+
+    def _look(self) -> None:
+        now = monotonic()
+        if now < self._looked + SOON or not self.limit or self.shared():
+            return
+        self._looked = now
+        reading = self.reading()
+        process, spilled = reading["process"], reading["spilled"]
+        changed = abs(process - self._told) > CHANGE * self.limit
+        high = max(process, self._told) > ATTENTION * self.limit
+        if (changed and high) or spilled != self._told_spilled:
+            self._told, self._told_spilled = process, spilled
+            message = {"action": TOPIC, "worker": self.worker.address, **reading}
+            self.worker.log_event(TOPIC, message)
+
+    def transition(self, key: Key, start: str, finish: str) -> None:
+        """A task begins, or a value has come into memory."""
+        try:
+            if finish == "memory":
+                if start in ("executing", "long-running"):
+                    self._size(key)
+                self.look()
+            elif finish == "executing":
+                self._before[key] = self._unmanaged
+            elif start == "executing":
+                self._before.pop(key, None)
+        except Exception:
+            self._failed_once()
+
+    def _size(self, key: Key) -> None:
+        """Tell the size of a value of which dask does not see it."""
+        before = self._before.pop(key, None)
+        data = self.worker.data
+        value = getattr(data, "fast", data).get(key)
+        ts = self.worker.state.tasks.get(key)
+        if value is None or ts is None:
+            return
+        found = measure(value)
+        if found is None:
+            return
+        nbytes = found.nbytes
+        if not found.whole and before is not None and not self.shared():
+            # What came with it is the best that can be known of what cannot be looked into.
+            self.reading()
+            nbytes = max(nbytes, self._unmanaged - before)
+        if nbytes > ts.get_nbytes() + HIDDEN:
+            self.worker.log_event(SIZE, {"action": SIZE, "key": key, "nbytes": nbytes})
+
+    def _failed_once(self) -> None:
+        if not self._failed:
+            self._failed = True
+            logger.exception("The memory of a worker could not be watched")
