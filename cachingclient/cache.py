@@ -177,8 +177,4 @@ def names_of(collection: Any) -> set[Any]:
     """Names of the layers that belong to a collection."""
     graph = collection.__dask_graph__()
     names = set(getattr(graph, "layers", ()))
-    return (
-        names
-        | {key_name(k) for k in graph}
-        | outputs_of(collection)
-    )
+    return names | {key_name(k) for k in graph} | outputs_of(collection)

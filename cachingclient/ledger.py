@@ -6,6 +6,7 @@ the plugin's part.
 
 from __future__ import annotations
 
+import math
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -83,6 +84,8 @@ class Ledger:
     names: defaultdict[str, set[Key]]
     #: where they are
     places: Places
+    #: names that the user pinned: they go last, and only where running work needs the memory
+    pinned: Collection[str]
     #: {cause: keys that had to go}
     evicted: Counter[str]
     #: {cause: their bytes}
@@ -94,6 +97,7 @@ class Ledger:
         self.kept = {}
         self.names = defaultdict(set)
         self.places = Places()
+        self.pinned = ()
         self.evicted, self.evicted_bytes = Counter(), Counter()
         self.currsize = 0
         self.hits = self.misses = self.skipped = 0
@@ -171,7 +175,9 @@ class Ledger:
         needs = self._needs(nbytes, where)
         if not self._fits(nbytes, where) or (needs and not may_evict):
             return False, []
-        victims = self._victims(self.policy.estimate(worth, nbytes), needs)
+        pinned = name in self.pinned
+        estimate = math.inf if pinned else self.policy.estimate(worth, nbytes)
+        victims = self._victims(estimate, needs)
         if victims is None:
             return False, []
         self._evict(victims, LIMIT)
@@ -200,7 +206,11 @@ class Ledger:
         victims: dict[Key, None] = {}
         for need in needs:
             for key in self._candidates(need):
-                if need.nbytes <= 0 or not may_go(key):
+                if need.nbytes <= 0:
+                    break
+                if self.is_pinned(key):
+                    continue
+                if not may_go(key):
                     break
                 if key not in victims and need.counts(key):
                     victims[key] = None
@@ -252,13 +262,19 @@ class Ledger:
         """Let the least valuable keys go until all limits are kept; returns them."""
         needs = [Need(self.places.over(w), self.places.at(w)) for w in self.places.crowded()]
         needs.append(Need(self.currsize - self.limit))
-        victims = self._collect(needs, lambda key: True) or []
+        victims = self._collect(needs, lambda key: True)
+        if victims is None:  # what is pinned is more than the limit by now
+            victims = [k for k in self.ranked(self.kept) if not self.is_pinned(k)]
         self._evict(victims, LIMIT)
         return victims
 
+    def is_pinned(self, key: Key) -> bool:
+        """Whether a kept key is of a layer that the user pinned."""
+        return self.kept[key].name in self.pinned
+
     def ranked(self, keys: Iterable[Key]) -> list[Key]:
-        """Kept keys, the least valuable first."""
-        return sorted(keys, key=self.policy.score)
+        """Kept keys, the least valuable first, and what is pinned last."""
+        return sorted(keys, key=lambda key: (self.is_pinned(key), self.policy.score(key)))
 
     def relieve(self, among: Collection[Key], nbytes: float) -> list[Key]:
         """Let the least valuable of some keys go for running work; returns them.

@@ -149,6 +149,7 @@ class Session:
         handlers["cachingclient-kept"] = self.recent.kept
         handlers["cachingclient-dropped"] = self.recent.dropped
         handlers["cachingclient-arrived"] = self.pending.arrived
+        handlers["cachingclient-warning"] = self._warn
         if not self._handlers:
             self._handlers = {op: handlers[op] for op in _WATCHED}
         handlers["key-in-memory"] = self._key_in_memory
@@ -159,8 +160,8 @@ class Session:
     def stop_listening(self) -> None:
         """Give the client its own handlers back."""
         handlers = internals.stream_handlers(self.client)
-        for op in ("cachingclient-kept", "cachingclient-dropped", "cachingclient-arrived"):
-            handlers.pop(op, None)
+        for op in [op for op in handlers if op.startswith("cachingclient-")]:
+            del handlers[op]
         handlers.update(self._handlers)
         self._handlers = {}
 

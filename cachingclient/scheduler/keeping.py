@@ -95,7 +95,7 @@ class Keeper:
     def _not_now(self, ts: TaskState, paid: float) -> str | None:
         """Why a key is not kept as things are."""
         plugin = self.plugin
-        if paid < self.min_cost:
+        if paid < self.min_cost and key_name(ts.key) not in plugin.books.pinned:
             return f"took less than min-cost ({self.min_cost * 1000:g} ms)"
         if not plugin.guards.complete():
             return UNGUARDED
@@ -126,6 +126,11 @@ class Keeper:
             plugin.release.soon(victims)
         if not keep:
             plugin.books.refuse(key, "no room: what is kept is worth more")
+            if key_name(key) in plugin.books.pinned:
+                plugin.warn(
+                    f"Not all of {key_name(key)} can be kept, although it is pinned: it "
+                    "is larger than the limit, or its workers' memory is needed."
+                )
             return
         plugin.books.refused.pop(key_name(key), None)
         plugin.holder.keep(ts)

@@ -79,6 +79,7 @@ class CachePlugin(SchedulerPlugin):
         self.holder = Holder(scheduler, self.switch_off)
         policy = CacheyPolicy(self.settings["halflife"])
         self.ledger = Ledger(policy, 0)
+        self.ledger.pinned = self.books.pinned
         self.release = Release(self.holder, self.ledger, self.books, self._tell_dropped)
         self.submissions = Submissions(self.settings["lease_time"])
         self._start_parts(scheduler)
@@ -315,6 +316,11 @@ class CachePlugin(SchedulerPlugin):
         self.books.rejected.add(name)
         self.books.deny([name], REJECTED)
         self.release.soon(self.ledger.of_names([name]))
+
+    def warn(self, text: str) -> None:
+        """Have all clients warn their users: each once."""
+        for client in self.desk.clients:
+            self._tell(client, {"op": "cachingclient-warning", "text": text})
 
     def _tell_kept(self, client: str, keys: list[Key]) -> None:
         self._tell(client, {"op": "cachingclient-kept", "keys": keys})
