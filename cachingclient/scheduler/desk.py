@@ -126,7 +126,9 @@ class Desk:
         if names is None:
             self.plugin.release.now(self.plugin.ledger.matching(prefix))
         else:
-            self.plugin.release.downstream(set(names))
+            names = set(names)
+            self.plugin.release.now(self.plugin.detaching.made_of(names))
+            self.plugin.release.downstream(names)
 
     def resize(self, limit: float) -> int:
         """Change the limit; returns it in bytes."""
