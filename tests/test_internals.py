@@ -463,7 +463,8 @@ def test_the_scheduler_says_why_keys_are_lost():
     # Which computations are sent again is told by this text alone.
     from distributed import scheduler
 
-    assert f'"{pending.LOST}"' in inspect.getsource(scheduler)
+    source = inspect.getsource(scheduler)
+    assert f'"{pending.LOST}"' in source and f'"{pending.FORGOTTEN}"' in source
 
 
 # -- scheduler ---------------------------------------------------------------------
