@@ -136,7 +136,7 @@ def test_answered_from_the_cache(c, way):
         assert held.result(timeout=30) == BLOCKS * (BLOCKS + 1) / 2
     else:
         assert held.sum().compute() == BLOCKS * (BLOCKS + 1) / 2
-    wait_until(lambda: all(f.status == "finished" for f in distributed.futures_of(held)))
+    wait_until(lambda: all(c.scheduler.tasks[key].state == "memory" for key in keys))
     ran = calls_of("slow")
     assert ran and set(ran) <= lost and max(ran.values()) == 1
     del held

@@ -98,6 +98,7 @@ class Detaching:
         self._packing: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._pause = self._shortest = SHORT
+        self._over = False
 
     # -- what others tell and ask ----------------------------------------------
 
@@ -157,16 +158,16 @@ class Detaching:
 
     def settle(self) -> None:
         """Have the scheduler know what used keys depend on: not inside a transition."""
-        if not all(self._used.values()):
-            for key, known in self._used.items():
-                if not known:
-                    self._link(key)
-
-    def _link(self, key: Key) -> None:
-        ts = self.scheduler.tasks[key]
-        if ts.state == "memory" and not self._is_unused(ts):
-            internals.link(self.scheduler, ts, self._packed[key].needs)
-            self._used[key] = True
+        work = [key for key, known in self._used.items() if not known]
+        for key in work:
+            ts = self.scheduler.tasks[key]
+            if ts.state == "memory" and not self._is_unused(ts):
+                needs = self._packed[key].needs
+                internals.link(self.scheduler, ts, needs)
+                self._used[key] = True
+                # Some of these are kept, and are used by that.
+                self.used(needs)
+                work += [k for k in needs if self._used.get(k) is False]
 
     def transition(self, key: Key, start: str, finish: str) -> None:
         """Notice what leaves memory, and what is gone: inside a transition."""
@@ -224,7 +225,8 @@ class Detaching:
         """Detach what nobody uses; returns whether anything has changed."""
         self.settle()
         orphans: list[TaskState] = []
-        changed = self._rest(orphans)
+        # What was let go of may have shared what takes the room.
+        changed = self._rest(orphans) | (self._over and self._fit())
         draft = Draft(self.recipe_of, self.ledger.__contains__)
         asked: list[Key] = []
         for key in list(self._attached):
@@ -308,7 +310,7 @@ class Detaching:
             size = TASK_STATE * len(draft.tasks) + (recipe.nbytes if recipe is not None else 0)
             self._stuck.update((k, size) for k in asked if k in self._attached)
 
-    def _fit(self) -> None:
+    def _fit(self) -> bool:
         """Let the least valuable keys go whose tasks take more than they may."""
         over = self.size - self.limit
         victims = []
@@ -318,9 +320,12 @@ class Detaching:
             if part := self._part(key):
                 victims.append(key)
                 over -= part
+        self._over = bool(victims)
         if victims:
             self.ledger.evictions += len(victims)
             self._release(victims)
+            self._hurry()
+        return self._over
 
     @property
     def size(self) -> float:

@@ -18,7 +18,7 @@ from dask.typing import Key
 
 from cachingclient import internals
 from cachingclient.scheduler.holding import stimulus
-from cachingclient.scheduler.recipes import Assembled, Recipe, assemble
+from cachingclient.scheduler.recipes import Assembled, Recipe, assemble, linked
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -28,6 +28,8 @@ logger = logging.getLogger("distributed.scheduler.cachingclient")
 
 #: Other keys may be lost while a recipe is unpacked.
 ATTEMPTS = 5
+#: Tasks that are unpacked on the event loop: some ten milliseconds.
+QUICK = 2000
 
 
 def lost() -> None:
@@ -94,10 +96,13 @@ class Healing:
             asyncio.get_running_loop().call_soon(self._resume, back, {})
 
     def _start(self) -> None:
-        keys, self._fresh = self._fresh & self.parked, set()
         orphans, self._orphans = self._orphans, []
+        keys, self._fresh = self._fresh, set()
         try:
             forget_orphans(self.scheduler, orphans)
+            keys &= self.parked
+            if not keys or self._is_quick(keys) and self._attach(keys, *self._assembled(keys)):
+                return
             for key in keys:
                 ts = self.scheduler.tasks[key]
                 if ts.state == "no-worker":
@@ -106,10 +111,15 @@ class Healing:
         except Exception as e:
             self._failed(e)
             return
-        if keys:
-            task = asyncio.ensure_future(self._heal(keys))
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+        task = asyncio.ensure_future(self._heal(keys))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _is_quick(self, keys: set[Key]) -> bool:
+        return sum(r.length for r in linked(self._recipes(keys))) <= QUICK
+
+    def _recipes(self, keys: Iterable[Key]) -> list[Recipe]:
+        return [r for r in map(self._recipe_of, keys) if r is not None]
 
     async def _heal(self, keys: set[Key]) -> None:
         loop = asyncio.get_running_loop()
@@ -118,9 +128,7 @@ class Healing:
                 keys &= self.parked
                 if not keys:
                     return
-                graph, order = await loop.run_in_executor(
-                    None, self._assembled, set(keys), self._is_there
-                )
+                graph, order = await loop.run_in_executor(None, self._assembled, set(keys))
                 if self._attach(keys & self.parked, graph, order):
                     return
         except Exception:
@@ -144,14 +152,14 @@ class Healing:
         return ts.run_spec is not None and not stands_in(ts)
 
     def _assembled(
-        self, keys: set[Key], is_there: Callable[[Key], bool]
+        self, keys: set[Key], is_there: Callable[[Key], bool] | None = None
     ) -> tuple[Assembled, dict[Key, int]]:
-        recipes = [r for r in map(self._recipe_of, keys) if r is not None]
-        graph = assemble(keys, recipes, is_there)
+        """A graph of keys, and its order; perhaps in another thread."""
+        graph = assemble(keys, self._recipes(keys), is_there or self._is_there)
         return graph, dask.order.order(graph.tasks) if graph.tasks else {}
 
     def _is_there(self, key: Key) -> bool:
-        """Whether the scheduler has a key, or knows how to compute it; in another thread."""
+        """Whether the scheduler has a key, or knows how to compute it."""
         ts = self.scheduler.tasks.get(key)
         if ts is None:
             return False
