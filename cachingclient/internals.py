@@ -205,10 +205,10 @@ def attach(
 
     Returns what was touched, and transitions that are due.
     """
+    blank = [ts for key in graph if (ts := scheduler.tasks.get(key)) and ts.run_spec is None]
     computation = scheduler.computations[-1] if scheduler.computations else Computation()
     touched, new, _ = scheduler._generate_taskstates(set(keys), graph, computation)
-    known = [scheduler.tasks[key] for key in keys]
-    scheduler._apply_annotations([*new, *known], annotations)
+    scheduler._apply_annotations([*new, *blank], annotations)
     scheduler._set_priorities(order, None, priority, "60s", time.time(), touched)
     if spans := scheduler.extensions.get("spans"):
         spans.observe_tasks(touched, (), SpanMetadata(collections=[]))
