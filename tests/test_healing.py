@@ -167,7 +167,10 @@ def test_what_is_lost_and_not_needed_is_not_computed(c):
     victim = next(a for a in c.scheduler.workers if c.blocks_on(a, x.name))
     started = len(c.scheduler.transition_log)
     lost = {ts.key for ts in c.scheduler.workers[victim].has_what if len(ts.who_has) == 1}
-    c.lose(victim)
+    with helpers.logged("distributed.scheduler") as messages:
+        c.lose(victim)
+    # neither of data that cannot be recovered, nor of any that will be computed again
+    assert messages == []
     assert lost.isdisjoint(c.scheduler.tasks)
     log = list(c.scheduler.transition_log)[started:]
     assert {(t.start, t.finish) for t in log} == {("memory", "forgotten")}

@@ -560,6 +560,13 @@ def family(*keys: str) -> list[TaskState]:
     return tasks
 
 
+def test_workers_are_removed_by_a_method_that_is_looked_up_each_time():
+    from distributed.scheduler import Scheduler
+
+    assert list(inspect.signature(Scheduler.remove_worker).parameters)[1] == "address"
+    assert "self.remove_worker(" in inspect.getsource(Scheduler.handle_worker)
+
+
 def test_a_key_is_cut_off_what_it_depends_on():
     first, second, third = family("first", "second", "third")
     first.waiters = {second}

@@ -115,6 +115,7 @@ class CachePlugin(SchedulerPlugin):
         self.clear()
         self.holder.close()
         self.cancelling.remove()
+        self.losses.remove()
         self.environment.remove()
         self.audits.close()
         self.desk.close()
