@@ -23,6 +23,7 @@ from utils_loss import (
 )
 
 from cachingclient import caching
+from cachingclient.scheduler import healing
 
 
 @pytest.fixture
@@ -65,7 +66,9 @@ def test_get(c):
     c.wait_forgotten()
 
 
-def test_compute(c):
+@pytest.mark.parametrize("quick", [0, healing.QUICK], ids=["in a thread", "at once"])
+def test_compute(c, quick, monkeypatch):
+    monkeypatch.setattr(healing, "QUICK", quick)
     x = c.warm()
     future = c.client.compute(consumed(x).sum())
     affected = lose_in_the_middle(c, x)
@@ -119,9 +122,11 @@ def test_chained_use(c):
     c.wait_forgotten()
 
 
+@pytest.mark.parametrize("quick", [0, healing.QUICK], ids=["in a thread", "at once"])
 @pytest.mark.parametrize("way", ["future", "persisted"])
-def test_answered_from_the_cache(c, way):
+def test_answered_from_the_cache(c, way, quick, monkeypatch):
     """A future that was answered from the cache outlives its worker."""
+    monkeypatch.setattr(healing, "QUICK", quick)
     x = c.warm()
     held = c.client.compute(x.sum()) if way == "future" else c.client.persist(x)
     wait(held, 30)
@@ -183,8 +188,8 @@ def test_cancelled_while_it_heals(c, monkeypatch):
     x = c.warm()
     future = c.client.compute(consumed(x).sum())
     victim = c.wait_consuming(x.name)
-    healing = c.detaching.healing
-    heal, waiting = healing._attach, []
+    healer = c.detaching.healing
+    heal, waiting = healer._attach, []
 
     def attach(*args):
         if not waiting:
@@ -192,7 +197,7 @@ def test_cancelled_while_it_heals(c, monkeypatch):
             return False
         return heal(*args)
 
-    monkeypatch.setattr(healing, "_attach", attach)
+    monkeypatch.setattr(healer, "_attach", attach)
     c.lose(victim)
     future.cancel()
     gate.set()
@@ -205,14 +210,14 @@ def test_graph_arrives_while_it_is_lost(c, monkeypatch):
     x = c.warm()
     future = c.client.compute(consumed(x).sum())
     victim = c.wait_consuming(x.name)
-    healing = c.detaching.healing
-    monkeypatch.setattr(healing, "_attach", lambda *args: False)
-    monkeypatch.setattr("cachingclient.scheduler.healing.ATTEMPTS", 10**6)
+    healer = c.detaching.healing
+    monkeypatch.setattr(healer, "_attach", lambda *args: False)
+    monkeypatch.setattr(healing, "ATTEMPTS", 10**6)
     c.lose(victim)
-    wait_until(lambda: healing.parked)
+    wait_until(lambda: healer.parked)
     with other_client(c, plain=True) as other:
         theirs = other.compute(build().sum(), optimize_graph=False)
-        wait_until(lambda: not healing.parked)
+        wait_until(lambda: not healer.parked)
         gate.set()
         assert theirs.result(timeout=30) == BLOCKS * (BLOCKS + 1) / 2
         assert future.result(timeout=30) == TOTAL
@@ -230,6 +235,29 @@ def test_what_cannot_be_healed_is_sent_again(c, monkeypatch):
     gate.set()
     assert future.result(timeout=30) == TOTAL
     del future
+    c.wait_forgotten()
+
+
+def test_one_that_is_hopeless_does_not_keep_others_from_healing(c, monkeypatch):
+    x = c.warm()
+    y = x.persist()
+    wait(y, 30)
+    victim = max(c.scheduler.workers, key=lambda a: len(c.blocks_on(a, x.name)))
+    lost = c.blocks_on(victim, x.name)
+    assert len(lost) > 1
+    healer = c.detaching.healing
+    heal, hopeless = healer._attach, (x.name, min(lost))
+    monkeypatch.setattr(
+        healer, "_attach", lambda keys, *args: hopeless not in keys and heal(keys, *args)
+    )
+    c.lose(victim)
+    futures = {f.key: f for f in distributed.futures_of(y)}
+    wait_until(futures[hopeless].cancelled)
+    wait_until(lambda: set(calls_of("slow")) == {i for i in lost if (x.name, i) != hopeless})
+    others = [f for key, f in futures.items() if key != hopeless]
+    wait(others, 30)
+    assert not any(f.cancelled() for f in others)
+    del y, futures, others
     c.wait_forgotten()
 
 

@@ -133,14 +133,19 @@ class Healing:
                     return
         except Exception:
             logger.exception("Lost results could not be computed again")
-        if keys := keys & self.parked:
-            self._give_up(keys)
+        self._one_by_one(keys & self.parked, self._is_there)
+
+    def _one_by_one(self, keys: set[Key], is_there: Callable[[Key], bool]) -> None:
+        """One that cannot be computed again does not keep others from it."""
+        hopeless = {k for k in keys if not self._attach({k}, *self._assembled({k}, is_there))}
+        if hopeless:
+            self._give_up(hopeless)
 
     def now(self, keys: Iterable[Key]) -> None:
         """Give keys their tasks back at once, however long it takes: not inside a transition."""
         keys = set(keys)
         if keys and not self._attach(keys, *self._assembled(keys, self._needs_nobody)):
-            self._give_up(keys)
+            self._one_by_one(keys, self._needs_nobody)
 
     def _needs_nobody(self, key: Key) -> bool:
         """Whether the scheduler can compute a key without us."""
