@@ -98,6 +98,13 @@ def _count(value: Any, name: str) -> int:
     return value
 
 
+def _bytes(value: Any, name: str) -> float:
+    number = parse_limit(value, name)
+    if number <= 1:
+        raise ValueError(f"{name} must be bytes or a text such as '2 GiB', got {value!r}")
+    return number
+
+
 def _switch(value: Any, name: str) -> bool:
     if not isinstance(value, bool):
         raise ValueError(f"{name} must be true or false, got {value!r}")
@@ -131,6 +138,7 @@ class Settings:
     share_sources: bool
     checksums: tuple[str, ...]
     audit: float
+    scheduler_memory: float
 
     @property
     def rules(self) -> Rules:
@@ -156,6 +164,7 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "share-sources": _switch,
     "checksums": _texts,
     "audit": _share,
+    "scheduler-memory": _bytes,
 }
 
 

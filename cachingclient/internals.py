@@ -6,6 +6,7 @@ Nothing else in this package imports or calls a private name of theirs, and
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -35,7 +36,7 @@ from distributed import Client, Future, Scheduler, Worker
 from distributed.client import FutureState
 from distributed.client import _MapExpr as MapExpr  # what client.map sends, as no other does
 from distributed.protocol import Serialized, serialize, to_serialize
-from distributed.scheduler import ClientState, TaskState
+from distributed.scheduler import ClientState, Computation, TaskState
 from distributed.spans import SpanMetadata
 from distributed.worker_state_machine import TaskState as WorkerTask
 
@@ -144,6 +145,80 @@ def unwant(client: ClientState, ts: TaskState) -> None:
 def only_wanted_by(client: ClientState, ts: TaskState) -> bool:
     """Whether nobody else has any use for a key."""
     return not ts.waiters and ts.who_wants == {client}
+
+
+def cut_loose(ts: TaskState) -> list[TaskState]:
+    """Cut a key off what it depends on, without a transition; returns what nobody needs then."""
+    orphans = []
+    for dts in ts.dependencies:
+        dts.dependents.discard(ts)
+        if dts.waiters:
+            dts.waiters.discard(ts)
+        if not (dts.dependents or dts.who_wants or dts.waiters):
+            orphans.append(dts)
+    ts.dependencies.clear()
+    ts.has_lost_dependencies = False
+    return orphans
+
+
+def may_run_anywhere(ts: TaskState) -> None:
+    """Forget where a task had to run: a later graph may say something else."""
+    ts.worker_restrictions = ts.host_restrictions = ts.resource_restrictions = None
+    ts.loose_restrictions = False
+    ts.annotations = None
+    ts.retries = 0
+
+
+def may_run_nowhere(ts: TaskState) -> None:
+    """Have the scheduler find no worker for a task, so that it waits in "no-worker"."""
+    may_run_anywhere(ts)
+    ts.worker_restrictions = {"nowhere"}
+
+
+def stand_in(key: Key, function: Callable[[], Any], needs: Any) -> Task:
+    """A task in place of one that is packed away: without one the scheduler takes a key for data
+    that cannot be computed again, and forgets all that depends on it with it."""
+    task = Task(key, function)
+    task._dependencies = needs
+    return task
+
+
+def link(scheduler: Scheduler, ts: TaskState, keys: Any) -> None:
+    """Tell what a key depends on, without saying how that is computed: a graph that has the key
+    is compared with it."""
+    for key in keys:
+        dts = scheduler.tasks.get(key)
+        if dts is None:
+            dts = scheduler.new_task(key, None, "released")
+        ts.add_dependency(dts)
+
+
+def attach(
+    scheduler: Scheduler,
+    graph: dict[Key, Any],
+    keys: Any,
+    annotations: dict[str, dict[Key, Any]],
+    order: dict[Key, int],
+    priority: int,
+) -> tuple[list[TaskState], dict[Key, Any]]:
+    """Make tasks known to the scheduler as `update_graph` does, but ask for none of them.
+
+    Returns what was touched, and transitions that are due.
+    """
+    blank = [ts for key in graph if (ts := scheduler.tasks.get(key)) and ts.run_spec is None]
+    computation = scheduler.computations[-1] if scheduler.computations else Computation()
+    touched, new, _ = scheduler._generate_taskstates(set(keys), graph, computation)
+    scheduler._apply_annotations([*new, *blank], annotations)
+    scheduler._set_priorities(order, None, priority, "60s", time.time(), touched)
+    if spans := scheduler.extensions.get("spans"):
+        spans.observe_tasks(touched, (), SpanMetadata(collections=[]))
+    due: dict[Key, Any] = {}
+    for ts in touched:
+        for dts in ts.dependencies:
+            if dts.exception_blame and ts.state in ("released", "no-worker"):
+                ts.exception_blame = dts.exception_blame
+                due[ts.key] = "erred"
+    return touched, due
 
 
 # -- workers --------------------------------------------------------------------

@@ -12,9 +12,10 @@ from typing import Any
 
 from dask.typing import Key
 
-#: What the scheduler says when a graph refers to a key that is gone.
+#: What the scheduler says when a graph refers to a key that is gone, and when something that a
+#: key needs is gone for good.
 LOST = "lost dependencies"
-
+FORGOTTEN = "already forgotten"
 
 _numbers = itertools.count()
 #: Jobs after which those are looked for that nobody waits for any more.
@@ -136,7 +137,7 @@ class PendingJobs:
         again: dict[int, tuple[Job, list[Key]]] = {}
         cancelled = []
         for key in keys:
-            job = self._jobs.get(key) if reason == LOST else None
+            job = self._jobs.get(key) if reason in (LOST, FORGOTTEN) else None
             if job is None or not job.ways:
                 self._jobs.pop(key, None)
                 cancelled.append(key)

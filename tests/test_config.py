@@ -124,10 +124,27 @@ COUNTS = ["halflife", "recent-keys"]
 SWITCHES = ["barriers", "impure", "share-sources"]
 LISTS = ["never", "always", "effects", "checksums"]
 SHARES = ["audit"]
+BYTES = ["scheduler-memory"]
+
+
+@pytest.mark.parametrize("key", BYTES)
+@pytest.mark.parametrize("value", [0, 0.5, 1, -1, "lots", "", None, True, [1]])
+def test_bad_bytes(key, value):
+    with dask.config.set({f"cachingclient.{key}": value}):
+        with pytest.raises((TypeError, ValueError), match=f"cachingclient.{key}"):
+            read_settings()
+
+
+@pytest.mark.parametrize("key", BYTES)
+@pytest.mark.parametrize("value, expected", [("3 MiB", 3 * 2**20), (5000, 5000), ("1e6", 1e6)])
+def test_bytes(key, value, expected):
+    with dask.config.set({f"cachingclient.{key}": value}):
+        assert getattr(read_settings(), key.replace("-", "_")) == expected
 
 
 def test_each_setting_is_of_a_kind_that_is_tested_here():
-    assert {"cache-limit", *TIMES, *COUNTS, *SWITCHES, *LISTS, *SHARES} == set(config._READERS)
+    tested = {"cache-limit", *TIMES, *COUNTS, *SWITCHES, *LISTS, *SHARES, *BYTES}
+    assert tested == set(config._READERS)
 
 
 @pytest.mark.parametrize("key", TIMES)

@@ -463,7 +463,8 @@ def test_the_scheduler_says_why_keys_are_lost():
     # Which computations are sent again is told by this text alone.
     from distributed import scheduler
 
-    assert f'"{pending.LOST}"' in inspect.getsource(scheduler)
+    source = inspect.getsource(scheduler)
+    assert f'"{pending.LOST}"' in source and f'"{pending.FORGOTTEN}"' in source
 
 
 # -- scheduler ---------------------------------------------------------------------
@@ -549,6 +550,106 @@ async def scheduler_has_let_go(scheduler, key, client_id):
             return
         await asyncio.sleep(0.01)
     raise AssertionError("the client's future is still wanted")
+
+
+def family(*keys: str) -> list[TaskState]:
+    """Each key depends on the one before."""
+    tasks = [new_task(key) for key in keys]
+    for before, ts in zip(tasks, tasks[1:]):
+        ts.add_dependency(before)
+    return tasks
+
+
+def test_workers_are_removed_by_a_method_that_is_looked_up_each_time():
+    from distributed.scheduler import Scheduler
+
+    assert list(inspect.signature(Scheduler.remove_worker).parameters)[1] == "address"
+    assert "self.remove_worker(" in inspect.getsource(Scheduler.handle_worker)
+
+
+def test_a_key_is_cut_off_what_it_depends_on():
+    first, second, third = family("first", "second", "third")
+    first.waiters = {second}
+    second.has_lost_dependencies = True
+    assert internals.cut_loose(second) == [first]
+    assert not (second.dependencies or first.dependents or first.waiters)
+    assert not second.has_lost_dependencies and second.dependents == {third}
+    fourth = new_task("fourth")
+    fourth.add_dependency(second)
+    assert internals.cut_loose(third) == []
+
+
+def test_a_task_may_run_nowhere_or_anywhere(client):
+    """The scheduler finds no worker for it, whichever there are."""
+    scheduler = client.cluster.scheduler
+
+    async def look():
+        ts = new_task()
+        (worker,) = scheduler.workers
+        ts.worker_restrictions, ts.host_restrictions = {worker}, {"host"}
+        ts.resource_restrictions, ts.retries = {"GPU": 1}, 3
+        ts.loose_restrictions, ts.annotations = True, {"workers": [worker]}
+        internals.may_run_nowhere(ts)
+        nowhere = scheduler.valid_workers(ts), ts.loose_restrictions
+        internals.may_run_anywhere(ts)
+        return nowhere, scheduler.valid_workers(ts), ts.retries, ts.annotations
+
+    assert client.sync(look) == ((set(), False), None, 0, None)
+
+
+def test_a_stand_in_is_a_task_with_dependencies():
+    task = internals.stand_in("x", user, frozenset({"y"}))
+    assert isinstance(task, GraphNode) and task.func is user
+    assert task.key == "x" and task.dependencies == frozenset({"y"})
+
+
+def test_tasks_are_attached_and_not_asked_for(client):
+    """Data of unknown origin gets its tasks back, and nothing runs."""
+    scheduler = client.cluster.scheduler
+    kept = client.submit(user, 1, key="attach-kept")
+    assert kept.result() == 2
+    graph = {
+        "attach-first": Task("attach-first", user, 1),
+        "attach-kept": Task("attach-kept", user, TaskRef("attach-first")),
+    }
+
+    async def attach():
+        ts = scheduler.tasks["attach-kept"]
+        ts.run_spec = None
+        internals.link(scheduler, ts, ["attach-first"])
+        stub = scheduler.tasks["attach-first"]
+        before = stub.run_spec, stub.state, ts.dependencies == {stub}
+        touched, due = internals.attach(
+            scheduler,
+            graph,
+            {"attach-kept"},
+            {"retries": {"attach-first": 2}},
+            {"attach-first": 0, "attach-kept": 1},
+            7,
+        )
+        scheduler.validate_state()
+        return (
+            before,
+            {t.key for t in touched},
+            due,
+            ts.run_spec is graph["attach-kept"],
+            stub.run_spec is graph["attach-first"],
+            (ts.state, stub.state),
+            stub.priority[0],
+            stub.retries,
+        )
+
+    assert client.sync(attach) == (
+        (None, "released", True),
+        {"attach-first", "attach-kept"},
+        {},
+        True,
+        True,
+        ("memory", "released"),
+        -7,
+        2,
+    )
+    kept.release()
 
 
 # -- what came with sources, audits and the guard on workers ----------------------------

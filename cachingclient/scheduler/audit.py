@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cachingclient import internals
@@ -40,13 +40,22 @@ class Audits:
         Share of the used keys that is looked at.
     found : callable
         Told of a key whose value differs.
+    tasks_of : callable
+        ``tasks_of(key, most)`` are all tasks that a key is made of, or None.
     """
 
-    def __init__(self, scheduler: Scheduler, share: float, found: Callable[[Key], Any]) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        share: float,
+        found: Callable[[Key], Any],
+        tasks_of: Callable[[Key, int], Mapping[Key, Any] | None],
+    ) -> None:
         self.scheduler = scheduler
         self.share = share
         self.done = self.differing = 0
         self._found = found
+        self._tasks_of = tasks_of
         #: {key of a comparison: the kept key that it is about}
         self._running: dict[Any, Key] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -60,7 +69,7 @@ class Audits:
 
     def _start(self, ts: TaskState) -> None:
         name = f"audit-{uuid.uuid4()}"
-        graph = again(ts, name)
+        graph = again(ts.key, self._tasks_of(ts.key, MANY_TASKS) or {}, name)
         if graph is None:
             return
         self._running[name] = ts.key
@@ -99,13 +108,15 @@ class Audits:
         self._running.clear()
 
 
-def again(ts: TaskState, name: str) -> dict[Any, Any] | None:
+def again(key: Key, tasks: Mapping[Key, Any], name: str) -> dict[Any, Any] | None:
     """A graph that computes a key again under other names, and compares.
 
     Parameters
     ----------
-    ts : TaskState
-        Of the kept key.
+    key : Key
+        The kept key.
+    tasks : mapping
+        {key: task}, of all that it is made of.
     name : str
         Key of the comparison.
 
@@ -114,35 +125,14 @@ def again(ts: TaskState, name: str) -> dict[Any, Any] | None:
     dict or None
         None if it cannot be computed again by itself.
     """
-    new: dict[Any, Any] = {}
-    work = [ts]
-    while work:
-        task = work.pop()
-        if task.key in new or task.run_spec is None:
-            continue  # data that a client sent is all that there is
-        if is_barrier(task.run_spec) or task.actor or len(new) >= MANY_TASKS:
-            return None
-        new[task.key] = (f"{name}-task", len(new))
-        work.extend(task.dependencies)
-    if ts.key not in new:
+    if key not in tasks or any(map(is_barrier, tasks.values())):
         return None
-    tasks = _tasks(ts, new)
-    tasks[name] = internals.Task(
-        name, difference, internals.TaskRef(ts.key), internals.TaskRef(new[ts.key])
+    new: dict[Any, Any] = {k: (f"{name}-task", i) for i, k in enumerate(tasks)}
+    graph: dict[Any, Any] = {}
+    for old, spec in tasks.items():
+        needs = {d: new[d] for d in spec.dependencies if d in new}
+        graph[new[old]] = spec.substitute(needs, key=new[old])
+    graph[name] = internals.Task(
+        name, difference, internals.TaskRef(key), internals.TaskRef(new[key])
     )
-    return tasks
-
-
-def _tasks(ts: TaskState, new: dict[Any, Any]) -> dict[Any, Any]:
-    found: dict[Any, Any] = {}
-    work = [ts]
-    while work:
-        task = work.pop()
-        key = new.get(task.key)
-        if key is None or key in found:
-            continue
-        needs = {d.key: new[d.key] for d in task.dependencies if d.key in new}
-        spec: Any = task.run_spec
-        found[key] = spec.substitute(needs, key=key)
-        work.extend(task.dependencies)
-    return found
+    return graph

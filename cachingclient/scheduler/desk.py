@@ -139,7 +139,9 @@ class Desk:
         if names is None:
             self.plugin.release.now(self.plugin.ledger.matching(prefix))
         else:
-            self.plugin.release.downstream(set(names))
+            names = set(names)
+            self.plugin.release.now(self.plugin.detaching.made_of(names))
+            self.plugin.release.downstream(names)
 
     def pin(self, names: Iterable[Any], nbytes: int) -> dict[str, Any]:
         """Keep names when they are computed next, and don't evict them; if they can fit."""

@@ -134,5 +134,6 @@ class Keeper:
             return
         plugin.books.refused.pop(key_name(key), None)
         plugin.holder.keep(ts)
+        plugin.detaching.keep(key)
         for client in clients:
             self._kept(client, [key])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,9 @@ from cachingclient.scheduler.holding import Holder, stimulus
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
 
+logger = logging.getLogger("distributed.scheduler.cachingclient")
+
+METHOD = "remove_worker"
 _LEAVING = ("closing_gracefully", "closing", "closed")
 
 
@@ -38,6 +42,24 @@ class Losses:
         self._forget = forget
         self._is_kept = is_kept
         self._orphans: list[TaskState] = []
+        self._inner: Any = self.scheduler.remove_worker
+        # No event comes before the scheduler says that it lost data which cannot be recovered:
+        # it would say so of all that is detached.
+        setattr(self.scheduler, METHOD, self._remove_worker)
+
+    async def _remove_worker(self, address: str, **kwargs: Any) -> Any:
+        try:
+            ws = self.scheduler.workers.get(address)
+            if ws is not None:
+                self._let_go({ts for ts in ws.has_what if ts.who_has == {ws}}, None)
+        except Exception:
+            logger.exception("What was only cached is lost as other data")
+        return await self._inner(address, **kwargs)
+
+    def remove(self) -> None:
+        """Give the scheduler its own method back."""
+        if vars(self.scheduler).get(METHOD) == self._remove_worker:
+            delattr(self.scheduler, METHOD)
 
     def event(self, topic: str, message: dict[str, Any]) -> None:
         """Take in an event."""
@@ -66,18 +88,26 @@ class Losses:
         if ws is None:
             return
         last = not self.scheduler.running - {ws}
-        gone: dict[Key, Any] = {}
-        for ts in list(ws.has_what):
-            if self._is_kept(ts.key) and self.holder.only_ours(ts):
-                if last or all(w.status.name in _LEAVING for w in ts.who_has or ()):
-                    self._drop(ts)
-                    gone[ts.key] = "released" if ts.dependents else "forgotten"
-        if gone:
-            self.scheduler.transitions(gone, stimulus_id or stimulus())
+        leaving = {
+            ts
+            for ts in ws.has_what
+            if last or all(w.status.name in _LEAVING for w in ts.who_has or ())
+        }
+        self._let_go(leaving, stimulus_id)
         if last:
             keys = [ts.key for ts in self.holder.client.wants_what]
             self._forget(keys)
             self.holder.let_go(keys)
+
+    def _let_go(self, leaving: set[TaskState], stimulus_id: str | None) -> None:
+        """Have the scheduler forget what is only cached."""
+        gone: dict[Key, Any] = {}
+        for ts in leaving:
+            if self._is_kept(ts.key) and self.holder.only_ours(ts):
+                self._drop(ts)
+                gone[ts.key] = "released" if ts.dependents else "forgotten"
+        if gone:
+            self.scheduler.transitions(gone, stimulus_id or stimulus())
 
     def worker_removed(self, stimulus_id: str) -> None:
         """What was lost, and nobody needs, is forgotten, as it is where nothing was kept."""

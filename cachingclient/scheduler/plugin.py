@@ -21,6 +21,7 @@ from cachingclient.scheduler.audit import Audits
 from cachingclient.scheduler.books import Books
 from cachingclient.scheduler.cancelling import CancelGuard
 from cachingclient.scheduler.desk import NAME, Desk
+from cachingclient.scheduler.detaching import Detaching
 from cachingclient.scheduler.durations import Durations
 from cachingclient.scheduler.environment import Environment
 from cachingclient.scheduler.freshness import Freshness
@@ -90,13 +91,22 @@ class CachePlugin(SchedulerPlugin):
 
     def _start_parts(self, scheduler: Scheduler) -> None:
         is_kept = self.ledger.__contains__
+        self.detaching = Detaching(
+            self.holder,
+            self.ledger,
+            self.settings["scheduler_memory"],
+            self.release.soon,
+            self.switch_off,
+        )
         self.keeper = Keeper(self, self._tell_kept)
         self.losses = Losses(self.holder, self.release.forget, is_kept)
         self.cancelling = CancelGuard(self.holder, is_kept, self.release.forget)
         self.environment = Environment(scheduler, self.expire)
         self.guards = Guards(scheduler)
         self.pressure = Pressure(self)
-        self.audits = Audits(scheduler, self.settings["audit"], self._differs)
+        self.audits = Audits(
+            scheduler, self.settings["audit"], self._differs, self.detaching.tasks_of
+        )
         self.desk = Desk(self)
 
     def _learn_anew(self) -> None:
@@ -107,9 +117,11 @@ class CachePlugin(SchedulerPlugin):
     def leave(self, unregister: bool = True) -> None:
         """Let everything go and leave nothing behind but, to a successor, guards on workers."""
         self.off = True
+        self.detaching.close()
         self.clear()
         self.holder.close()
         self.cancelling.remove()
+        self.losses.remove()
         self.environment.remove()
         self.pressure.close()
         self.audits.close()
@@ -127,6 +139,7 @@ class CachePlugin(SchedulerPlugin):
             self.off = True
             logger.error("The cache is switched off after an error", exc_info=error)
             try:
+                self.detaching.close()
                 self.clear()
             except Exception:
                 logger.exception("The cache could not be cleared")
@@ -134,6 +147,7 @@ class CachePlugin(SchedulerPlugin):
     async def before_close(self) -> None:
         """Stop the clock; a closing scheduler has nobody to answer."""
         self.off = True
+        self.detaching.stop()
         self.desk.close()
 
     def restart(self, scheduler: Scheduler) -> None:
@@ -142,6 +156,7 @@ class CachePlugin(SchedulerPlugin):
             self.ledger.forget(key)
         self.books.restart()
         self.pressure.restart()
+        self.detaching.restart()
         self._learn_anew()
 
     # -- what clients say ------------------------------------------------------
@@ -169,6 +184,7 @@ class CachePlugin(SchedulerPlugin):
     def open_submission(self, request: Request) -> Submission:
         """Take, at one moment, what is kept; it stays until the submission has arrived."""
         self.ledger.policy.request()
+        self.detaching.settle()
         self.release.stale(self.freshness.submitted(request.sources, request.unsure))
         submission = Submission(self, request, self.submissions.deadline())
         self.submissions.add(submission)
@@ -195,9 +211,16 @@ class CachePlugin(SchedulerPlugin):
 
     @guarded
     def update_graph(
-        self, scheduler: Scheduler, *, client: str, keys: set[Key], **kwargs: Any
+        self,
+        scheduler: Scheduler,
+        *,
+        client: str,
+        keys: set[Key],
+        tasks: Collection[Key],
+        **kwargs: Any,
     ) -> None:
         """A submission has arrived: its tasks hold what it uses from now on."""
+        self.detaching.used(tasks)
         submission = self.submissions.end(client)
         if submission is None or submission.outputs != keys:
             return
@@ -242,6 +265,7 @@ class CachePlugin(SchedulerPlugin):
         elif start == "processing" and finish == "waiting":
             # It failed, and is tried again: who knows what comes of it the next time.
             self.books.tainted.add(key)
+        self.detaching.transition(key, start, finish)
         self.audits.transition(key, finish)
         if finish == "forgotten":
             self.books.forgotten(key)

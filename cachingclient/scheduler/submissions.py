@@ -78,7 +78,9 @@ class Submission:
         tasks = self.plugin.scheduler.tasks
         ts = tasks.get(key)
         task = ts.run_spec if ts is not None else None
-        if task is None or not all(d in tasks for d in task.dependencies):
+        if task is None or self.plugin.detaching.stands_in(key):
+            return None
+        if not all(d in tasks for d in task.dependencies):
             return None
         if self.stale_names and any(key_name(d) in self.stale_names for d in task.dependencies):
             return None
