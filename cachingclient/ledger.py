@@ -17,6 +17,9 @@ from cachingclient.policy import CacheyPolicy
 #: Keys whose computation is remembered, to tell what was computed again.
 REMEMBERED = 100_000
 
+#: Hits of a key that count when its books are taken over.
+MANY_HITS = 100
+
 #: What is not needed by anything alive is worth this much less; it may still be asked for.
 NOT_NEEDED = 0.01
 
@@ -189,6 +192,29 @@ class Ledger:
         keys.discard(key)
         if not keys:
             del self.names[kept.name]
+
+    def succeed(self, other: Ledger) -> None:
+        """Take over the books of another ledger; what there is no room for is over the limit.
+
+        Examples
+        --------
+        >>> old, new = (Ledger(CacheyPolicy(100), limit) for limit in (1000, 500))
+        >>> old.offer("a", "a", paid=1.0, nbytes=300), old.offer("b", "b", paid=9.0, nbytes=300)
+        ((True, []), (True, []))
+        >>> new.succeed(old)
+        >>> new.over_limit(), list(new.kept)
+        (['a'], ['b'])
+        """
+        self.hits, self.misses, self.skipped = other.hits, other.misses, other.skipped
+        self.evictions, self.saved = other.evictions, other.saved
+        self.recomputed, self._computed = other.recomputed, other._computed
+        for key, kept in other.kept.items():
+            self.kept[key] = kept
+            self.names[kept.name].add(key)
+            self.currsize += kept.nbytes
+            self.policy.put(key, kept.paid, kept.nbytes)
+            for _ in range(min(kept.hits, MANY_HITS)):
+                self.policy.touch(key)
 
     def over_limit(self) -> list[Key]:
         """Let the least valuable keys go until the limit is kept; returns them."""

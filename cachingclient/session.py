@@ -29,6 +29,7 @@ from cachingclient.recent import RecentKeys
 from cachingclient.scheduler.desk import NAME
 from cachingclient.scheduler.plugin import CachePlugin
 from cachingclient.sending import Sending, Wish
+from cachingclient.voice import Voice
 from cachingclient.watching import Watch
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ _said_pure: ContextVar[bool | None] = ContextVar("cachingclient-said-pure", defa
 #: Sessions that are switched off in this context.
 _disabled: ContextVar[frozenset[int]] = ContextVar("cachingclient-disabled", default=frozenset())
 
+#: How often a session asks for a cache that leaves while it is asked for.
+ATTEMPTS = 3
 #: Seconds after which what was said of a key counts, although there was no word of its job.
 LATE = 1
 
@@ -83,6 +86,7 @@ class Session:
         #: final keys that were cancelled: who asks again gets another one, which no late answer
         #: of the scheduler can hit
         self.cancelled = Bounded(REMEMBERED)
+        self.voice = Voice(client)
         self._comm: Any = None
         self._warned: set[str] = set()
         self._handlers: dict[str, Callable[..., Any]] = {}
@@ -97,19 +101,21 @@ class Session:
         self._comm = comm
         self.forget()
         self.scheduler_id = None
+        self.voice.stop()
         if not self.settings.cache_limit:
             return
+        self._listen()
         try:
             answer = await self._join()
         except Exception as e:
-            self._warn_no_cache(str(e).strip() or type(e).__name__)
+            self._no_cache(str(e).strip() or type(e).__name__)
             return
         if not answer or answer["off"]:
-            self._warn_no_cache("its cache is switched off")
+            self._no_cache("its cache is switched off")
             return
+        self.voice.start()
         self.scheduler_id = answer["scheduler"]
         self.watch.elsewhere = not is_here(self.client.scheduler.address)
-        self._listen()
         if self.limit is not None and answer["limit"] != self.limit:
             self._warn(
                 f"cache_limit={self.limit} has no effect: the scheduler keeps results for "
@@ -122,17 +128,23 @@ class Session:
         comm = self.client.scheduler_comm
         if comm is None or comm.closed():
             self.scheduler_id = None
+            self.voice.stop()
 
     async def _join(self) -> dict[str, Any] | None:
         plugin = CachePlugin(self.settings)
-        await self.client.scheduler.register_scheduler_plugin(
-            plugin=dumps(plugin), name=NAME, idempotent=True
-        )
-        answer = await self.call("hello", client=self.client.id)
+        answer = None
+        for _ in range(ATTEMPTS):
+            await self.client.scheduler.register_scheduler_plugin(
+                plugin=dumps(plugin), name=NAME, idempotent=True
+            )
+            answer = await self.call("hello", client=self.client.id)
+            if answer:  # else it has left with somebody else in between
+                break
         self.installed = bool(answer) and answer["plugin"] == plugin.id
         return answer
 
-    def _warn_no_cache(self, why: str) -> None:
+    def _no_cache(self, why: str) -> None:
+        self.stop_listening()
         self._warn(
             f"Nothing is kept: the scheduler cannot take the cache in ({why}). Install the "
             "package cachingclient where the scheduler runs, and let it accept plugins. "
@@ -149,6 +161,7 @@ class Session:
         handlers["cachingclient-kept"] = self.recent.kept
         handlers["cachingclient-dropped"] = self.recent.dropped
         handlers["cachingclient-arrived"] = self.pending.arrived
+        handlers["cachingclient-left"] = self._left
         if not self._handlers:
             self._handlers = {op: handlers[op] for op in _WATCHED}
         handlers["key-in-memory"] = self._key_in_memory
@@ -159,8 +172,8 @@ class Session:
     def stop_listening(self) -> None:
         """Give the client its own handlers back."""
         handlers = internals.stream_handlers(self.client)
-        for op in ("cachingclient-kept", "cachingclient-dropped", "cachingclient-arrived"):
-            handlers.pop(op, None)
+        for op in [op for op in handlers if op.startswith("cachingclient-")]:
+            del handlers[op]
         handlers.update(self._handlers)
         self._handlers = {}
 
@@ -168,6 +181,7 @@ class Session:
         """Stop caching; a plugin that this session brought goes, unless others use it."""
         joined, self.scheduler_id = self.scheduler_id, None
         if joined is not None and self.client.status == "running":
+            self.voice.last_word()
             await self.call("goodbye", client=self.client.id, take_down=self.installed)
         self.stop_listening()
         self.forget()
@@ -183,6 +197,12 @@ class Session:
     async def call(self, method: str, **kwargs: Any) -> Any:
         """Ask the scheduler's part of the cache."""
         return await getattr(self.client.scheduler, NAME)(method=method, **kwargs)
+
+    def _left(self) -> None:
+        """Somebody took the cache away: go on as a plain client does."""
+        self.scheduler_id = None
+        self.voice.last_word()
+        self.recent.clear()
 
     # -- listening -------------------------------------------------------------
 

@@ -27,10 +27,12 @@ from cachingclient.scheduler.freshness import Freshness
 from cachingclient.scheduler.guard import guarded
 from cachingclient.scheduler.holding import Holder, stimulus
 from cachingclient.scheduler.keeping import Keeper
+from cachingclient.scheduler.leaving import Undo, Vigil
 from cachingclient.scheduler.limits import limit_in_bytes
 from cachingclient.scheduler.loss import Losses
 from cachingclient.scheduler.releasing import Release
 from cachingclient.scheduler.submissions import Submission, Submissions
+from cachingclient.scheduler.succession import go_on, take_over
 from cachingclient.scheduler.workers import Guards
 
 if TYPE_CHECKING:
@@ -62,73 +64,104 @@ class CachePlugin(SchedulerPlugin):
         self.settings = vars(settings)
         self.limit = self.settings["cache_limit"]
         self.id = uuid.uuid4().hex
-        self.off = False
+        #: whether nothing is kept any more, and whether nothing is left behind
+        self.off = self.left = False
+        # What is undone when nothing is kept any more, and when the plugin goes itself.
+        self.undo, self.at_the_end = Undo(), Undo()
 
     # -- life ------------------------------------------------------------------
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Set up beside a scheduler; takes over from a plugin that is there already."""
-        old = scheduler.plugins.get(self.name)
-        if isinstance(old, CachePlugin):
-            old.leave(unregister=False)
+        """Set up beside a scheduler; takes over from a plugin that is there already.
+
+        Waits for nothing: whoever registers this adds it to the scheduler next, and until
+        then no hook of it is called.
+        """
+        found = scheduler.plugins.get(self.name)
+        old = found if isinstance(found, CachePlugin) else None
+        if old is not None:
+            old.step_aside()
         self.scheduler = scheduler
         self.loop = asyncio.get_running_loop()
         self.books = Books()
         self.holder = Holder(scheduler, self.switch_off)
         policy = CacheyPolicy(self.settings["halflife"])
         self.ledger = Ledger(policy, limit_in_bytes(self.limit, scheduler))
-        self.release = Release(self.holder, self.ledger, self.books, self._tell_dropped)
         self.submissions = Submissions(self.settings["lease_time"])
-        self._start_parts(scheduler)
         self._learn_anew()
+        if old is not None:
+            take_over(self, old)
+        self._start_parts(scheduler)
+        if old is not None:
+            go_on(self, old)
         PLUGINS[scheduler.id] = self
-        await self.guards.add(list(scheduler.workers))
+        self.guards.add_soon(list(scheduler.workers))
 
     def _start_parts(self, scheduler: Scheduler) -> None:
         is_kept = self.ledger.__contains__
+        self.release = Release(self.holder, self.ledger, self.books, self._tell_dropped)
         self.keeper = Keeper(self, self._tell_kept)
         self.losses = Losses(self.holder, self.release.forget, is_kept)
+        self.desk = Desk(self)
+        self.at_the_end.add(self.desk.close)
+        self.at_the_end.add(Vigil(self.is_registered, self.leave).stop)
         self.cancelling = CancelGuard(self.holder, is_kept, self.release.forget)
+        self.undo.add(self.cancelling.remove)
         self.environment = Environment(scheduler, self.expire)
+        self.undo.add(self.environment.remove)
         self.guards = Guards(scheduler)
         self.audits = Audits(scheduler, self.settings["audit"], self._differs)
-        self.desk = Desk(self)
+        self.undo.add(self.audits.close)
 
     def _learn_anew(self) -> None:
         self.durations = Durations()
         self.freshness = Freshness(self.settings["source_lifetime"], time.monotonic)
 
-    def leave(self, unregister: bool = True) -> None:
-        """Let everything go and leave nothing behind but, to a successor, guards on workers."""
-        self.off = True
-        self.clear()
-        self.holder.close()
-        self.cancelling.remove()
-        self.environment.remove()
-        self.audits.close()
-        self.desk.close()
-        if PLUGINS.get(self.scheduler.id) is self:
-            del PLUGINS[self.scheduler.id]
-        if unregister:
-            self.guards.remove_soon()
-            if self.scheduler.plugins.get(self.name) is self:
+    def is_registered(self) -> bool:
+        """Whether the scheduler calls the hooks."""
+        return self.scheduler.plugins.get(self.name) is self
+
+    def leave(self) -> None:
+        """Let everything go and leave nothing behind."""
+        if not self.left:
+            self.left = True
+            self._take_down()
+            self.at_the_end.run()
+            if PLUGINS.get(self.scheduler.id) is self:
+                del PLUGINS[self.scheduler.id]
+            if self.is_registered():
                 self.scheduler.remove_plugin(self.name)
+
+    def step_aside(self) -> None:
+        """Leave everything to a successor: what is held, and the guards on workers."""
+        self.off = self.left = True
+        self.holder.finish()
+        self.undo.run()
+        self.at_the_end.run()
+
+    def _take_down(self) -> None:
+        """All but the answer that there is no cache any more."""
+        self.off = True
+        self.desk.send_away()
+        self.undo.add(self.guards.remove_soon)
+        self.undo.add(self.holder.close)
+        self.undo.add(self.clear)
+        self.undo.run()
 
     def switch_off(self, error: Exception) -> None:
         """Keep nothing from now on: the scheduler works as it would alone."""
         if not self.off:
             self.off = True
             logger.error("The cache is switched off after an error", exc_info=error)
-            try:
-                self.clear()
-            except Exception:
-                logger.exception("The cache could not be cleared")
+            # Hooks fail inside of transitions, which nothing may be released in.
+            self.loop.call_soon(self._take_down)
 
     async def before_close(self) -> None:
-        """Stop the clock; a closing scheduler has nobody to answer."""
+        """Stop the clocks; a closing scheduler has nobody to answer."""
         self.off = True
-        self.desk.close()
+        self.at_the_end.run()
 
+    @guarded
     def restart(self, scheduler: Scheduler) -> None:
         """Everything is gone: start anew."""
         for key in list(self.ledger.kept):
@@ -251,7 +284,7 @@ class CachePlugin(SchedulerPlugin):
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """The limit follows the workers, and each gets a guard."""
-        self.guards.add_soon(worker)
+        self.guards.add_soon([worker])
         self.resize(self.limit)
 
     @guarded
