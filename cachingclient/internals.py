@@ -6,8 +6,9 @@ Nothing else in this package imports or calls a private name of theirs, and
 
 from __future__ import annotations
 
+import contextlib
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import distributed.worker as distributed_worker
@@ -144,6 +145,17 @@ def unwant(client: ClientState, ts: TaskState) -> None:
 def only_wanted_by(client: ClientState, ts: TaskState) -> bool:
     """Whether nobody else has any use for a key."""
     return not ts.waiters and ts.who_wants == {client}
+
+
+@contextlib.contextmanager
+def still_idle(scheduler: Scheduler) -> Iterator[None]:
+    """Transitions of ours are no activity: an idle scheduler closes when it would without us."""
+    idle = scheduler._idle_transition_counter == scheduler.transition_counter
+    try:
+        yield
+    finally:
+        if idle:
+            scheduler._idle_transition_counter = scheduler.transition_counter
 
 
 # -- workers --------------------------------------------------------------------

@@ -54,6 +54,10 @@ class Holder:
         """Whether a key is in memory for the cache's sake alone."""
         return ts.state == "memory" and internals.only_wanted_by(self.client, ts)
 
+    def nobody_else_wants(self, ts: TaskState) -> bool:
+        """Whether no client holds a key; something may wait for it."""
+        return ts.who_wants == {self.client}
+
     def let_go_soon(self, keys: Iterable[Key]) -> None:
         """Unpin keys as soon as no transition is under way."""
         self._leaving.update(keys)
@@ -72,7 +76,8 @@ class Holder:
         """Unpin keys now: not inside a transition."""
         keys = [k for k in keys if k in self.scheduler.tasks]
         if keys and self.scheduler.clients.get(PSEUDO_CLIENT) is self.client:
-            self.scheduler.client_releases_keys(keys, PSEUDO_CLIENT, stimulus_id=stimulus())
+            with internals.still_idle(self.scheduler):
+                self.scheduler.client_releases_keys(keys, PSEUDO_CLIENT, stimulus_id=stimulus())
 
     def finish(self) -> None:
         """Unpin now what was to be unpinned soon."""

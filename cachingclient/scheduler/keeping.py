@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from cachingclient.admission import (
+    LEAVING,
     ONCE,
     RETRIED,
     SHARED,
@@ -62,7 +63,7 @@ class Keeper:
         self.plugin.ledger.ran(key, seconds)
         if key in books.outputs:
             paid += REQUEST_OVERHEAD
-        if why := self._not_now(name, paid):
+        if why := self._not_now(ts, paid):
             books.refuse(key, why)
         elif ts.waiters or ts.who_wants:
             # Where nobody wants or awaits it its release is decided already.
@@ -86,13 +87,15 @@ class Keeper:
             return UPSTREAM
         return None
 
-    def _not_now(self, name: Any, paid: float) -> str | None:
+    def _not_now(self, ts: TaskState, paid: float) -> str | None:
         """Why a key is not kept as things are."""
-        plugin = self.plugin
+        plugin, name = self.plugin, key_name(ts.key)
         if paid < self.min_cost:
             return f"took less than min-cost ({self.min_cost * 1000:g} ms)"
         if not plugin.guards.complete():
             return UNGUARDED
+        if not any(ws in plugin.scheduler.running for ws in ts.who_has or ()):
+            return LEAVING
         if (
             not plugin.settings["share_sources"]
             and plugin.freshness.reads(name)

@@ -68,9 +68,13 @@ class Losses:
         last = not self.scheduler.running - {ws}
         gone: dict[Key, Any] = {}
         for ts in list(ws.has_what):
-            if self._is_kept(ts.key) and self.holder.only_ours(ts):
-                if last or all(w.status.name in _LEAVING for w in ts.who_has or ()):
-                    self._drop(ts)
+            if not self._is_kept(ts.key) or not self.holder.nobody_else_wants(ts):
+                continue
+            if last or all(w.status.name in _LEAVING for w in ts.who_has or ()):
+                only_cached = self.holder.only_ours(ts)
+                # What something waits for is released when that has run: not copied after.
+                self._drop(ts)
+                if only_cached:
                     gone[ts.key] = "released" if ts.dependents else "forgotten"
         if gone:
             self.scheduler.transitions(gone, stimulus_id or stimulus())

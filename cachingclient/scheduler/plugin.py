@@ -31,12 +31,14 @@ from cachingclient.scheduler.leaving import Undo, Vigil
 from cachingclient.scheduler.limits import limit_in_bytes
 from cachingclient.scheduler.loss import Losses
 from cachingclient.scheduler.releasing import Release
+from cachingclient.scheduler.scaling import Scaling
 from cachingclient.scheduler.submissions import Submission, Submissions
 from cachingclient.scheduler.succession import go_on, take_over
 from cachingclient.scheduler.workers import Guards
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.scheduler import WorkerState
 
     from cachingclient.config import Settings
     from cachingclient.graph.envelope import Request
@@ -104,11 +106,14 @@ class CachePlugin(SchedulerPlugin):
         self.losses = Losses(self.holder, self.release.forget, is_kept)
         self.desk = Desk(self)
         self.at_the_end.add(self.desk.close)
-        self.at_the_end.add(Vigil(self.is_registered, self.leave).stop)
+        self.vigil = Vigil(self.is_registered, self.leave)
+        self.at_the_end.add(self.vigil.stop)
         self.cancelling = CancelGuard(self.holder, is_kept, self.release.forget)
         self.undo.add(self.cancelling.remove)
         self.environment = Environment(scheduler, self.expire)
         self.undo.add(self.environment.remove)
+        self.scaling = Scaling(self.holder, self.switch_off)
+        self.undo.add(self.scaling.remove)
         self.guards = Guards(scheduler)
         self.audits = Audits(scheduler, self.settings["audit"], self._differs)
         self.undo.add(self.audits.close)
@@ -191,8 +196,10 @@ class CachePlugin(SchedulerPlugin):
         self._use(used, skipped=len(used))
 
     @guarded
-    def open_submission(self, request: Request) -> Submission:
+    def open_submission(self, request: Request) -> Submission | None:
         """Take, at one moment, what is kept; it stays until the submission has arrived."""
+        if not self.is_registered():
+            return self.leave()
         self.ledger.policy.request()
         self.release.stale(self.freshness.submitted(request.sources, request.unsure))
         submission = Submission(self, request, self.submissions.deadline())
@@ -295,6 +302,16 @@ class CachePlugin(SchedulerPlugin):
         self.guards.lost(worker)
         self.losses.worker_removed(stimulus_id or stimulus())
         self.resize(self.limit)
+
+    def valid_workers_downscaling(
+        self, scheduler: Scheduler, workers: list[WorkerState]
+    ) -> list[WorkerState]:
+        """What is only cached keeps no worker from being closed."""
+        return self._stand_ins(workers) or workers
+
+    @guarded
+    def _stand_ins(self, workers: list[WorkerState]) -> list[Any]:
+        return self.scaling.stand_ins(workers)
 
     @guarded
     def add_client(self, scheduler: Scheduler, client: str) -> None:
