@@ -132,7 +132,7 @@ class Session:
 
     async def _join(self) -> dict[str, Any] | None:
         plugin = CachePlugin(self.settings)
-        answer = None
+        answer: Any = None
         for _ in range(ATTEMPTS):
             await self.client.scheduler.register_scheduler_plugin(
                 plugin=dumps(plugin), name=NAME, idempotent=True

@@ -199,7 +199,8 @@ class CachePlugin(SchedulerPlugin):
     def open_submission(self, request: Request) -> Submission | None:
         """Take, at one moment, what is kept; it stays until the submission has arrived."""
         if not self.is_registered():
-            return self.leave()
+            self.leave()
+            return None
         self.ledger.policy.request()
         self.release.stale(self.freshness.submitted(request.sources, request.unsure))
         submission = Submission(self, request, self.submissions.deadline())

@@ -54,9 +54,10 @@ class Scaling:
         self.scheduler: Any = holder.scheduler
         self._failed = failed
         self._left_out = False
-        self._plain = {"adaptive_target": self.scheduler.adaptive_target}
-        self._plain["rebalance"] = self.scheduler.rebalance
-        self._ours = {"adaptive_target": self._target(), "rebalance": self._rebalance()}
+        self._ours = {
+            "adaptive_target": self._target(self.scheduler.adaptive_target),
+            "rebalance": self._rebalance(self.scheduler.rebalance),
+        }
         self._handlers = {op: self.scheduler.handlers[op] for op in self._ours}
         for op, ours in self._ours.items():
             # Some look it up on the scheduler (HTTP routes), some send a message.
@@ -97,9 +98,7 @@ class Scaling:
                 worker.nbytes += nbytes
             self._left_out = False
 
-    def _target(self) -> Callable[..., Any]:
-        plain = self._plain["adaptive_target"]
-
+    def _target(self, plain: Callable[..., int]) -> Callable[..., int]:
         @wraps(plain)
         def adaptive_target(*args: Any, **kwargs: Any) -> int:
             with self._without_cached():
@@ -107,9 +106,7 @@ class Scaling:
 
         return adaptive_target
 
-    def _rebalance(self) -> Callable[..., Any]:
-        plain = self._plain["rebalance"]
-
+    def _rebalance(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(plain)
         async def rebalance(
             keys: Iterable[Key] | None = None, *args: Any, **kwargs: Any

@@ -58,9 +58,7 @@ class Guards:
         try:
             async with order:
                 answers = await asyncio.wait_for(
-                    self.scheduler.broadcast(
-                        msg=message, workers=list(workers), on_error="return"
-                    ),
+                    self.scheduler.broadcast(msg=message, workers=list(workers), on_error="return"),
                     PATIENCE,
                 )
         except Exception:
