@@ -7,7 +7,7 @@ import contextlib
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from cachingclient.graph.envelope import Everything
 from cachingclient.graph.plan import make_plan
 from cachingclient.pending import PendingJobs
 from cachingclient.recent import RecentKeys
+from cachingclient.scattering import scatter
 from cachingclient.scheduler.desk import NAME
 from cachingclient.scheduler.plugin import CachePlugin
 from cachingclient.sending import Sending, Wish
@@ -292,6 +293,19 @@ class Session:
             self._warn(f"The cache was not used, because of {type(e).__name__}: {e}")
             send = None
         return plain(expr, keys, *args, **kw) if send is None else send()
+
+    def scatter(self, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Scatter data, as `plain` would; what names its content may be depended on."""
+        # Workers of this process hold the user's own objects, which may change.
+        if self.scheduler_id is None or self.client.scheduler.address.startswith("inproc://"):
+            return plain(*args, **kwargs)
+        return scatter(plain, args, kwargs, self._trust)
+
+    def _trust(self, keys: Iterable[Key]) -> None:
+        """What is made of these may be kept: the scheduler hears of it ahead of the graphs."""
+        if keys := list(keys):
+            self.trusted.note_all(keys)
+            self.voice.say(allowed=keys)
 
     async def explain(self, collection: Any) -> Explanation:
         """Explain what would become of a collection."""

@@ -23,6 +23,7 @@ from cachingclient.scheduler.cancelling import CancelGuard
 from cachingclient.scheduler.desk import NAME, Desk
 from cachingclient.scheduler.durations import Durations
 from cachingclient.scheduler.environment import Environment
+from cachingclient.scheduler.forgetting import ForgetGuard
 from cachingclient.scheduler.freshness import Freshness
 from cachingclient.scheduler.guard import guarded
 from cachingclient.scheduler.holding import Holder, stimulus
@@ -49,6 +50,10 @@ logger = logging.getLogger("distributed.scheduler.cachingclient")
 MANY_OUTPUTS = 1000
 #: Seconds that a submission waits for the event loop to let go of what it must not use.
 PATIENCE = 10
+
+
+#: Transitions of what has failed: by itself, or by `Client.retry`.
+_TRIED_AGAIN = {("processing", "waiting"), ("erred", "released")}
 
 
 class CachePlugin(SchedulerPlugin):
@@ -110,6 +115,7 @@ class CachePlugin(SchedulerPlugin):
         self.at_the_end.add(self.vigil.stop)
         self.cancelling = CancelGuard(self.holder, is_kept, self.release.forget)
         self.undo.add(self.cancelling.remove)
+        self.undo.add(ForgetGuard(self.holder, is_kept).remove)
         self.environment = Environment(scheduler, self.expire)
         self.undo.add(self.environment.remove)
         self.scaling = Scaling(self.holder, self.switch_off)
@@ -269,7 +275,7 @@ class CachePlugin(SchedulerPlugin):
         elif start == "memory" and key in self.ledger:
             # Whoever took it: it must not be computed again for the cache alone.
             self.release.soon([key])
-        elif start == "processing" and finish == "waiting":
+        elif (start, finish) in _TRIED_AGAIN:
             # It failed, and is tried again: who knows what comes of it the next time.
             self.books.tainted.add(key)
         self.audits.transition(key, finish)
