@@ -247,6 +247,46 @@ def test_erred(client):
     assert client.submit(abs, f, pure=True).result() == 2
 
 
+def picky(block, what):
+    """Works the first time, fails the second, and works ever after."""
+    count("picky")
+    if calls("picky") == 2:
+        raise ValueError("for a moment")
+    return block + 1
+
+
+@pytest.mark.parametrize("how", ["collection", "future", "plain"])
+def test_an_error_is_not_held_by_what_is_held(caching_client, how):
+    """What failed has been there before, and something made of it is held."""
+    client = caching_client
+    a = dask.delayed(picky, pure=True)(1, "x")
+    b, c = (dask.delayed(slow, pure=True)(v) for v in (a, dask.delayed(abs, pure=True)(a)))
+    assert b.compute() == 3
+    forgotten(client)
+    scheduler = client.cluster.scheduler
+    plugin = scheduler.plugins["cachingclient"]
+    others = [k for k in plugin.ledger.kept if k != b.key]
+    client.sync(_let_go, plugin, others)
+    assert b.key in helpers.held(client)
+    failed = client.compute(a if how == "future" else c)
+    wait(failed)
+    assert failed.status == "error"
+    failed.release()
+    del failed
+    forgotten(client)
+    if how == "plain":
+        wait_until(lambda: not any(ts.state == "erred" for ts in scheduler.tasks.values()))
+        with distributed.Client(client.cluster, set_as_default=False) as other:
+            assert other.compute(c).result() == 3
+    else:
+        assert client.compute(c).result() == 3
+        assert client.compute(b).result() == 3
+
+
+async def _let_go(plugin, keys):
+    plugin.release.now(keys)
+
+
 # -- actors, and work that nobody waits for -------------------------------------------------
 
 

@@ -39,7 +39,9 @@ class ForgetGuard:
         self._inner(keys=keys, client=client, **kwargs)
         if client == NOBODY:
             tasks = self.scheduler.tasks
-            there = [k for k in keys if self._is_kept(k) and tasks[k].state == "memory"]
+            there = [
+                k for k in keys if self._is_kept(k) and k in tasks and tasks[k].state == "memory"
+            ]
             if there:
                 self.scheduler.client_releases_keys(there, NOBODY, stimulus_id=stimulus())
 

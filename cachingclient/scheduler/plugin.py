@@ -23,6 +23,7 @@ from cachingclient.scheduler.cancelling import CancelGuard
 from cachingclient.scheduler.desk import NAME, Desk
 from cachingclient.scheduler.durations import Durations
 from cachingclient.scheduler.environment import Environment
+from cachingclient.scheduler.erring import Erred
 from cachingclient.scheduler.forgetting import ForgetGuard
 from cachingclient.scheduler.freshness import Freshness
 from cachingclient.scheduler.guard import guarded
@@ -116,6 +117,8 @@ class CachePlugin(SchedulerPlugin):
         self.cancelling = CancelGuard(self.holder, is_kept, self.release.forget)
         self.undo.add(self.cancelling.remove)
         self.undo.add(ForgetGuard(self.holder, is_kept).remove)
+        self.erred = Erred(scheduler, self.switch_off)
+        self.undo.add(self.erred.close)
         self.environment = Environment(scheduler, self.expire)
         self.undo.add(self.environment.remove)
         self.scaling = Scaling(self.holder, self.switch_off)
@@ -193,6 +196,7 @@ class CachePlugin(SchedulerPlugin):
         readers: Mapping[Any, Collection[Any]] = {},
     ) -> None:
         """Hear which names of the next graph may be kept, and which not."""
+        self.erred.let_go()
         self.release.names(denied)
         self.release.stale(self.freshness.submitted(sources, unsure))
         self.release.stale(self.freshness.made(readers))
@@ -207,6 +211,7 @@ class CachePlugin(SchedulerPlugin):
         if not self.is_registered():
             self.leave()
             return None
+        self.erred.let_go()
         self.ledger.policy.request()
         self.release.stale(self.freshness.submitted(request.sources, request.unsure))
         submission = Submission(self, request, self.submissions.deadline())
@@ -278,6 +283,8 @@ class CachePlugin(SchedulerPlugin):
         elif (start, finish) in _TRIED_AGAIN:
             # It failed, and is tried again: who knows what comes of it the next time.
             self.books.tainted.add(key)
+        if finish == "erred" or start == "erred":
+            self.erred.transition(key, start, finish)
         self.audits.transition(key, finish)
         if finish == "forgotten":
             self.books.forgotten(key)
