@@ -248,39 +248,45 @@ def test_erred(client):
 
 
 def picky(block, what):
-    """Works the first time, fails the second, and works ever after."""
-    count("picky")
-    if calls("picky") == 2:
+    """Fails where a worker is told to."""
+    if vars(distributed.get_worker()).get("broken"):
         raise ValueError("for a moment")
     return block + 1
 
 
-@pytest.mark.parametrize("how", ["collection", "future", "plain"])
-def test_an_error_is_not_held_by_what_is_held(caching_client, how):
+def set_broken(value, dask_worker):
+    dask_worker.broken = value
+
+
+@pytest.mark.parametrize("kind", [distributed.Client, Client])
+def test_an_error_is_not_held_by_what_is_held(caching_client, kind):
     """What failed has been there before, and something made of it is held."""
     client = caching_client
-    a = dask.delayed(picky, pure=True)(1, "x")
-    b, c = (dask.delayed(slow, pure=True)(v) for v in (a, dask.delayed(abs, pure=True)(a)))
-    assert b.compute() == 3
+    f = client.submit(picky, 1, "x", pure=True)
+    g = client.submit(slow, f, pure=True)
+    assert g.result() == 3
+    source, made = f.key, g.key
+    del f, g
     forgotten(client)
     scheduler = client.cluster.scheduler
-    plugin = scheduler.plugins["cachingclient"]
-    others = [k for k in plugin.ledger.kept if k != b.key]
-    client.sync(_let_go, plugin, others)
-    assert b.key in helpers.held(client)
-    failed = client.compute(a if how == "future" else c)
+    client.sync(_let_go, scheduler.plugins["cachingclient"], [source])
+    wait_until(lambda: scheduler.tasks[source].state == "released")
+    assert helpers.held(client) == [made]
+    client.run(set_broken, True)
+    failed = client.submit(picky, 1, "x", pure=True)
     wait(failed)
+    client.run(set_broken, False)
     assert failed.status == "error"
     failed.release()
     del failed
     forgotten(client)
-    if how == "plain":
-        wait_until(lambda: not any(ts.state == "erred" for ts in scheduler.tasks.values()))
-        with distributed.Client(client.cluster, set_as_default=False) as other:
-            assert other.compute(c).result() == 3
-    else:
-        assert client.compute(c).result() == 3
-        assert client.compute(b).result() == 3
+    wait_until(lambda: not wanted_by(client, source))
+    # it is made of what failed, and still there
+    assert helpers.held(client) == [made]
+    with kind(client.cluster, set_as_default=False) as other:
+        assert other.submit(picky, 1, "x", pure=True).result() == 2
+        assert client.submit(slow, client.submit(picky, 1, "x", pure=True), pure=True).result() == 3
+    assert helpers.held(client)
 
 
 async def _let_go(plugin, keys):

@@ -1,11 +1,10 @@
-"""P2P shuffles: nothing of their insides is held, and they end right whatever is held around them."""
+"""P2P shuffles: nothing of them is held, and they end right whatever is held around them."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 
-import dask
 import dask.array as da
 import dask.dataframe as dd
 import helpers

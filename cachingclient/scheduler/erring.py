@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from distributed import Scheduler
     from distributed.scheduler import TaskState
 
+#: A client lets go of futures.
+OPERATION = "client-releases-keys"
+
 
 class Erred:
     """Tasks that have failed.
@@ -35,6 +38,17 @@ class Erred:
         self._failed = failed
         self._keys: set[Key] = set()
         self._handle: asyncio.Handle | None = None
+        self._handlers: dict[str, Any] = scheduler.stream_handlers
+        self._inner = self._handlers[OPERATION]
+        # Bound once: a method is another object each time that it is looked up.
+        self._ours = self._released
+        self._handlers[OPERATION] = self._ours
+
+    def _released(self, **kwargs: Any) -> None:
+        # Where something is made of what failed no transition tells.
+        self._inner(**kwargs)
+        if self._keys:
+            self._work()
 
     def transition(self, key: Key, start: str, finish: str) -> None:
         """Notice what fails, and what is forgotten of it."""
@@ -68,7 +82,9 @@ class Erred:
             self._keys.difference_update(recommendations)
 
     def close(self) -> None:
-        """Do nothing more."""
+        """Do nothing more, and put the scheduler's own handler back."""
+        if self._handlers.get(OPERATION) is self._ours:
+            self._handlers[OPERATION] = self._inner
         self._keys.clear()
         if self._handle is not None:
             self._handle.cancel()

@@ -336,6 +336,7 @@ class CachePlugin(SchedulerPlugin):
     @guarded
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """When the last client that asked for caching has gone the idle time starts."""
+        self.erred.let_go()
         self.desk.client_gone(client)
 
     # -- what the parts ask for ------------------------------------------------
