@@ -75,6 +75,10 @@ class CachingClient(distributed.Client):
         with self._session.purity(kwargs):
             return super().map(*args, **kwargs)
 
+    @wraps(distributed.Client.scatter)
+    def scatter(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
+        return self._session.scatter(super().scatter, *args, **kwargs)
+
 
 def _signature() -> inspect.Signature:
     parent = inspect.signature(distributed.Client.__init__)

@@ -98,11 +98,15 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
             with session.purity(kwargs):
                 return plain(*args, **kwargs)
 
+        def scatter(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+            return session.scatter(plain, *args, **kwargs)
+
         self._replace(internals.GRAPH_METHOD, graph)
         self._replace(internals.CONNECT_METHOD, connect)
         self._replace(internals.CANCEL_METHOD, cancel)
         self._replace("submit", submit)
         self._replace("map", submit)
+        self._replace("scatter", scatter)
 
     def _replace(self, name: str, wrapper: Callable[..., Any]) -> None:
         setattr(self._client, name, wrapt.FunctionWrapper(getattr(self._client, name), wrapper))

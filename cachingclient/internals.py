@@ -6,9 +6,10 @@ Nothing else in this package imports or calls a private name of theirs, and
 
 from __future__ import annotations
 
+import contextlib
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import distributed.worker as distributed_worker
@@ -219,6 +220,17 @@ def attach(
                 ts.exception_blame = dts.exception_blame
                 due[ts.key] = "erred"
     return touched, due
+
+
+@contextlib.contextmanager
+def still_idle(scheduler: Scheduler) -> Iterator[None]:
+    """Transitions of ours are no activity: an idle scheduler closes when it would without us."""
+    idle = scheduler._idle_transition_counter == scheduler.transition_counter
+    try:
+        yield
+    finally:
+        if idle:
+            scheduler._idle_transition_counter = scheduler.transition_counter
 
 
 # -- workers --------------------------------------------------------------------

@@ -19,11 +19,14 @@ from cachingclient.policy import CacheyPolicy
 #: Keys whose computation is remembered, to tell what was computed again.
 REMEMBERED = 100_000
 
+#: Hits of a key that count when its books are taken over.
+MANY_HITS = 100
+
 #: What is not needed by anything alive is worth this much less; it may still be asked for.
 NOT_NEEDED = 0.01
 
 #: Why keys had to go: others needed their room, or running work the memory of their workers.
-LIMIT, PRESSURE = "limit", "pressure"
+LIMIT, PRESSURE, SCHEDULER = "limit", "pressure", "scheduler memory"
 
 
 @dataclass
@@ -230,10 +233,15 @@ class Ledger:
             return self.ranked(need.among)
         return self.policy.least_valuable()
 
-    def _evict(self, keys: Iterable[Key], cause: str) -> None:
+    def count_evicted(self, keys: Iterable[Key], cause: str) -> None:
+        """Count kept keys that have to go."""
         for key in keys:
             self.evicted[cause] += 1
             self.evicted_bytes[cause] += self.kept[key].nbytes
+
+    def _evict(self, keys: list[Key], cause: str) -> None:
+        self.count_evicted(keys, cause)
+        for key in keys:
             self.forget(key)
 
     def hit(self, keys: Collection[Key]) -> None:
@@ -257,6 +265,30 @@ class Ledger:
         keys.discard(key)
         if not keys:
             del self.names[kept.name]
+
+    def succeed(self, other: Ledger) -> None:
+        """Take over the books of another ledger; what there is no room for is over the limit.
+
+        Examples
+        --------
+        >>> old, new = (Ledger(CacheyPolicy(100), limit) for limit in (1000, 500))
+        >>> old.offer("a", "a", paid=1.0, nbytes=300), old.offer("b", "b", paid=9.0, nbytes=300)
+        ((True, []), (True, []))
+        >>> new.succeed(old)
+        >>> new.over_limit(), list(new.kept)
+        (['a'], ['b'])
+        """
+        self.hits, self.misses, self.skipped = other.hits, other.misses, other.skipped
+        self.evicted, self.evicted_bytes = other.evicted, other.evicted_bytes
+        self.saved, self.places = other.saved, other.places
+        self.recomputed, self._computed = other.recomputed, other._computed
+        for key, kept in other.kept.items():
+            self.kept[key] = kept
+            self.names[kept.name].add(key)
+            self.currsize += kept.nbytes
+            self.policy.put(key, kept.paid, kept.nbytes)
+            for _ in range(min(kept.hits, MANY_HITS)):
+                self.policy.touch(key)
 
     def over_limit(self) -> list[Key]:
         """Let the least valuable keys go until all limits are kept; returns them."""

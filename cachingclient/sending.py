@@ -15,7 +15,6 @@ from cachingclient.graph.envelope import Envelope, Request
 from cachingclient.graph.plan import Plan, make_plan
 from cachingclient.judging import judge
 from cachingclient.pending import Job
-from cachingclient.scheduler.desk import PERMIT
 from cachingclient.scheduler.plugin import MANY_OUTPUTS
 from cachingclient.watching import Seen
 
@@ -106,8 +105,7 @@ class Sending:
     # -- tasks as they are: the scheduler culls them, and hears of their names before ------
 
     def _send_after(self, message: dict[str, Any], expr: Any) -> dict[Key, Future]:
-        client = self.session.client
-        internals.send(client, {"op": PERMIT, "client": client.id, **message})
+        self.session.voice.say(**message)
         return self.send(expr, self.keys)
 
     def _refused(self, expr: Any) -> dict[str, Any]:

@@ -7,7 +7,7 @@ import contextlib
 import logging
 import warnings
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
@@ -26,9 +26,11 @@ from cachingclient.graph.envelope import Everything
 from cachingclient.graph.plan import make_plan
 from cachingclient.pending import PendingJobs
 from cachingclient.recent import RecentKeys
+from cachingclient.scattering import scatter
 from cachingclient.scheduler.desk import NAME
 from cachingclient.scheduler.plugin import CachePlugin
 from cachingclient.sending import Sending, Wish
+from cachingclient.voice import Voice
 from cachingclient.watching import Watch
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ _said_pure: ContextVar[bool | None] = ContextVar("cachingclient-said-pure", defa
 #: Sessions that are switched off in this context.
 _disabled: ContextVar[frozenset[int]] = ContextVar("cachingclient-disabled", default=frozenset())
 
+#: How often a session asks for a cache that leaves while it is asked for.
+ATTEMPTS = 3
 #: Seconds after which what was said of a key counts, although there was no word of its job.
 LATE = 1
 
@@ -83,6 +87,7 @@ class Session:
         #: final keys that were cancelled: who asks again gets another one, which no late answer
         #: of the scheduler can hit
         self.cancelled = Bounded(REMEMBERED)
+        self.voice = Voice(client)
         self._comm: Any = None
         self._warned: set[str] = set()
         self._handlers: dict[str, Callable[..., Any]] = {}
@@ -97,19 +102,21 @@ class Session:
         self._comm = comm
         self.forget()
         self.scheduler_id = None
+        self.voice.stop()
         if not self.settings.cache_limit:
             return
+        self._listen()
         try:
             answer = await self._join()
         except Exception as e:
-            self._warn_no_cache(str(e).strip() or type(e).__name__)
+            self._no_cache(str(e).strip() or type(e).__name__)
             return
         if not answer or answer["off"]:
-            self._warn_no_cache("its cache is switched off")
+            self._no_cache("its cache is switched off")
             return
+        self.voice.start()
         self.scheduler_id = answer["scheduler"]
         self.watch.elsewhere = not is_here(self.client.scheduler.address)
-        self._listen()
         if self.limit is not None and answer["limit"] != self.limit:
             self._warn(
                 f"cache_limit={self.limit} has no effect: the scheduler keeps results for "
@@ -122,17 +129,23 @@ class Session:
         comm = self.client.scheduler_comm
         if comm is None or comm.closed():
             self.scheduler_id = None
+            self.voice.stop()
 
     async def _join(self) -> dict[str, Any] | None:
         plugin = CachePlugin(self.settings)
-        await self.client.scheduler.register_scheduler_plugin(
-            plugin=dumps(plugin), name=NAME, idempotent=True
-        )
-        answer = await self.call("hello", client=self.client.id)
+        answer: Any = None
+        for _ in range(ATTEMPTS):
+            await self.client.scheduler.register_scheduler_plugin(
+                plugin=dumps(plugin), name=NAME, idempotent=True
+            )
+            answer = await self.call("hello", client=self.client.id)
+            if answer:  # else it has left with somebody else in between
+                break
         self.installed = bool(answer) and answer["plugin"] == plugin.id
         return answer
 
-    def _warn_no_cache(self, why: str) -> None:
+    def _no_cache(self, why: str) -> None:
+        self.stop_listening()
         self._warn(
             f"Nothing is kept: the scheduler cannot take the cache in ({why}). Install the "
             "package cachingclient where the scheduler runs, and let it accept plugins. "
@@ -150,6 +163,7 @@ class Session:
         handlers["cachingclient-dropped"] = self.recent.dropped
         handlers["cachingclient-arrived"] = self.pending.arrived
         handlers["cachingclient-warning"] = self._warn
+        handlers["cachingclient-left"] = self._left
         if not self._handlers:
             self._handlers = {op: handlers[op] for op in _WATCHED}
         handlers["key-in-memory"] = self._key_in_memory
@@ -169,6 +183,7 @@ class Session:
         """Stop caching; a plugin that this session brought goes, unless others use it."""
         joined, self.scheduler_id = self.scheduler_id, None
         if joined is not None and self.client.status == "running":
+            self.voice.last_word()
             await self.call("goodbye", client=self.client.id, take_down=self.installed)
         self.stop_listening()
         self.forget()
@@ -184,6 +199,12 @@ class Session:
     async def call(self, method: str, **kwargs: Any) -> Any:
         """Ask the scheduler's part of the cache."""
         return await getattr(self.client.scheduler, NAME)(method=method, **kwargs)
+
+    def _left(self) -> None:
+        """Somebody took the cache away: go on as a plain client does."""
+        self.scheduler_id = None
+        self.voice.last_word()
+        self.recent.clear()
 
     # -- listening -------------------------------------------------------------
 
@@ -273,6 +294,19 @@ class Session:
             self._warn(f"The cache was not used, because of {type(e).__name__}: {e}")
             send = None
         return plain(expr, keys, *args, **kw) if send is None else send()
+
+    def scatter(self, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Scatter data, as `plain` would; what names its content may be depended on."""
+        # Workers of this process hold the user's own objects, which may change.
+        if self.scheduler_id is None or self.client.scheduler.address.startswith("inproc://"):
+            return plain(*args, **kwargs)
+        return scatter(plain, args, kwargs, self._trust)
+
+    def _trust(self, keys: Iterable[Key]) -> None:
+        """What is made of these may be kept: the scheduler hears of it ahead of the graphs."""
+        if keys := list(keys):
+            self.trusted.note_all(keys)
+            self.voice.say(allowed=keys)
 
     async def explain(self, collection: Any) -> Explanation:
         """Explain what would become of a collection."""

@@ -543,6 +543,25 @@ def test_what_a_pseudo_client_wants_stays_in_memory(client):
     assert client.sync(state) is None
 
 
+def test_what_we_let_go_is_no_activity(client):
+    scheduler = client.cluster.scheduler
+
+    async def look():
+        scheduler.check_idle()
+        since = scheduler.check_idle()
+        with internals.still_idle(scheduler):
+            scheduler.transition_counter += 1
+        after_ours = scheduler.check_idle()
+        scheduler.transition_counter += 1  # somebody else's
+        with internals.still_idle(scheduler):
+            scheduler.transition_counter += 1
+        return since, after_ours, scheduler.check_idle()
+
+    since, after_ours, after_theirs = client.sync(look)
+    assert since and after_ours == since
+    assert after_theirs is None
+
+
 async def scheduler_has_let_go(scheduler, key, client_id):
     for _ in range(1000):
         ts = scheduler.tasks.get(key)

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.scheduler.experience import Learnt
 from cachingclient.scheduler.holding import PSEUDO_CLIENT
+from cachingclient.scheduler.permits import Permits
 
 if TYPE_CHECKING:
     from cachingclient.scheduler.plugin import CachePlugin
 
 #: Name of the handler for questions, of the plugin, and of the pseudo-client.
 NAME = PSEUDO_CLIENT
-#: Name of the stream handler for what is said ahead of a graph.
-PERMIT = "cachingclient-permit"
 
 
 class Desk:
@@ -34,19 +34,25 @@ class Desk:
         # Who brought the plugin wants nothing left behind, and has gone before others.
         self._temporary = False
         self._expiry: asyncio.TimerHandle | None = None
-        scheduler = plugin.scheduler
-        scheduler.handlers[NAME] = self.answer
-        scheduler.stream_handlers[PERMIT] = plugin.permit
+        # Bound once: a method is another object each time that it is looked up.
+        self._answer = self.answer
+        plugin.scheduler.handlers[NAME] = self._answer
+        self.permits = Permits(plugin.scheduler, plugin.permit)
 
     async def answer(self, method: str, **kwargs: Any) -> Any:
         """Answer a question of a client."""
-        return _METHODS[method](self, **kwargs)
+        answer = _METHODS[method](self, **kwargs)
+        return await answer if inspect.isawaitable(answer) else answer
 
-    def hello(self, client: str, limit: float | None = None) -> dict[str, Any]:
+    async def hello(self, client: str, limit: float | None = None) -> dict[str, Any]:
         """A client asks for caching."""
-        self.clients.add(client)
-        self._stop_expiry()
         plugin = self.plugin
+        # One that has gone meanwhile would stay on the list for ever.
+        if client in plugin.scheduler.clients and not plugin.off:
+            self.clients.add(client)
+            self.permits.add(client)
+            self._stop_expiry()
+        await plugin.guards.settled()
         return {
             "scheduler": plugin.scheduler.id,
             "plugin": plugin.id,
@@ -54,21 +60,41 @@ class Desk:
             "off": plugin.off,
         }
 
-    def goodbye(self, client: str, take_down: bool = False) -> None:
+    async def goodbye(self, client: str, take_down: bool = False) -> None:
         """A client wants no more caching; what it brought goes with the last that uses it."""
-        self.client_gone(client)
+        await self.permits.last_word(client)
         self._temporary |= take_down
-        if self._temporary and not self.clients:
-            self.plugin.leave()
+        self.client_gone(client)
 
     def client_gone(self, client: str) -> None:
         """What is kept outlives its client, for a restarted one to find, but not for ever."""
+        self.permits.discard(client)
         if client in self.clients:
             self.clients.discard(client)
             if not self.clients:
-                self._expiry = asyncio.get_running_loop().call_later(
-                    self.plugin.settings["idle_time"], self.plugin.expire
-                )
+                self._nobody()
+
+    def _nobody(self) -> None:
+        if self._temporary:
+            self.plugin.leave()
+        else:
+            self._stop_expiry()
+            self._expiry = asyncio.get_running_loop().call_later(
+                self.plugin.settings["idle_time"], self.plugin.expire
+            )
+
+    def succeed(self, old: Desk) -> None:
+        """Serve the clients of a desk that is closed."""
+        self._temporary = old._temporary
+        self.clients |= old.clients
+        if not self.clients:
+            self._nobody()
+
+    def send_away(self) -> None:
+        """Tell the clients that there is no cache any more."""
+        for client in self.clients:
+            self.plugin.scheduler.client_send(client, {"op": "cachingclient-left"})
+        self.clients = set()
 
     def plain_clients(self) -> bool:
         """Whether clients are connected that never asked for caching."""
@@ -167,9 +193,10 @@ class Desk:
     def close(self) -> None:
         """Take the handlers away."""
         self._stop_expiry()
-        scheduler = self.plugin.scheduler
-        scheduler.handlers.pop(NAME, None)
-        scheduler.stream_handlers.pop(PERMIT, None)
+        self.permits.close()
+        handlers: dict[str, Any] = self.plugin.scheduler.handlers
+        if handlers.get(NAME) is self._answer:
+            del handlers[NAME]
 
 
 _METHODS: dict[str, Callable[..., Any]] = {

@@ -20,6 +20,7 @@ from dask.typing import Key
 
 from cachingclient import internals
 from cachingclient.admission import key_name
+from cachingclient.ledger import SCHEDULER
 from cachingclient.scheduler.healing import Healing, forget_orphans, lost
 from cachingclient.scheduler.holding import Holder
 from cachingclient.scheduler.recipes import Draft, Recipe, assemble, linked
@@ -99,6 +100,7 @@ class Detaching:
         self._timer: asyncio.TimerHandle | None = None
         self._pause = self._shortest = SHORT
         self._over = False
+        self._succeeded = False
 
     # -- what others tell and ask ----------------------------------------------
 
@@ -198,6 +200,8 @@ class Detaching:
 
     def _hurry(self) -> None:
         """Sweep soon: something has changed."""
+        if self._succeeded:
+            return
         if self._timer is None or self._pause > self._shortest:
             self._pause = self._shortest
             self._sweep_in(self._pause)
@@ -317,12 +321,13 @@ class Detaching:
         for key in self.ledger.policy.least_valuable():
             if over <= 0:
                 break
-            if part := self._part(key):
+            part = self._part(key)
+            if part and not self.ledger.is_pinned(key):
                 victims.append(key)
                 over -= part
         self._over = bool(victims)
         if victims:
-            self.ledger.evictions += len(victims)
+            self.ledger.count_evicted(victims, SCHEDULER)
             self._release(victims)
             self._hurry()
         return self._over
@@ -339,6 +344,15 @@ class Detaching:
         return packed.recipe.nbytes / packed.recipe.sharers
 
     # -- the end ---------------------------------------------------------------
+
+    def succeed(self, other: Detaching) -> None:
+        """Go on with what another one has detached, which has stopped."""
+        self._packed, self._used, self._stuck = other._packed, other._used, other._stuck
+        self._attached, self._idle, self._alone = other._attached, other._idle, other._alone
+        self._recipes, self._over = other._recipes, other._over
+        other._succeeded = True
+        self.healing.succeed(other.healing)
+        self._hurry()
 
     def stop(self) -> None:
         """Detach nothing any more."""

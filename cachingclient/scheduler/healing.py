@@ -73,6 +73,10 @@ class Healing:
         self._orphans: list[TaskState] = []
         self._tasks: set[asyncio.Task[None]] = set()
 
+    def succeed(self, other: Healing) -> None:
+        """Go on with what another one has parked; it ends what it has begun."""
+        self.parked, self._fresh, self._orphans = other.parked, other._fresh, other._orphans
+
     def park(self, ts: TaskState) -> None:
         """A key with a stand-in has left memory: inside a transition."""
         self._orphans += internals.cut_loose(ts)

@@ -54,6 +54,10 @@ class Holder:
         """Whether a key is in memory for the cache's sake alone."""
         return ts.state == "memory" and internals.only_wanted_by(self.client, ts)
 
+    def nobody_else_wants(self, ts: TaskState) -> bool:
+        """Whether no client holds a key; something may wait for it."""
+        return ts.who_wants == {self.client}
+
     def let_go_soon(self, keys: Iterable[Key]) -> None:
         """Unpin keys as soon as no transition is under way."""
         self._leaving.update(keys)
@@ -61,7 +65,7 @@ class Holder:
             self._handle = asyncio.get_running_loop().call_soon(self._work)
 
     def _work(self) -> None:
-        self._handle = None
+        self._stop()
         keys, self._leaving = self._leaving, set()
         try:
             self.let_go(keys)
@@ -72,18 +76,23 @@ class Holder:
         """Unpin keys now: not inside a transition."""
         keys = [k for k in keys if k in self.scheduler.tasks]
         if keys and self.scheduler.clients.get(PSEUDO_CLIENT) is self.client:
-            self.scheduler.client_releases_keys(keys, PSEUDO_CLIENT, stimulus_id=stimulus())
+            with internals.still_idle(self.scheduler):
+                self.scheduler.client_releases_keys(keys, PSEUDO_CLIENT, stimulus_id=stimulus())
 
-    def let_all_go(self) -> None:
-        """Unpin everything now."""
-        self._leaving.clear()
-        self.let_go([ts.key for ts in self.client.wants_what])
+    def finish(self) -> None:
+        """Unpin now what was to be unpinned soon."""
+        if self._leaving:
+            self._work()
 
-    def close(self) -> None:
-        """Unpin everything and remove the pseudo-client."""
-        self.let_all_go()
+    def _stop(self) -> None:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
+
+    def close(self) -> None:
+        """Unpin everything and remove the pseudo-client."""
+        self._leaving.clear()
+        self._stop()
+        self.let_go([ts.key for ts in self.client.wants_what])
         if self.scheduler.clients.get(PSEUDO_CLIENT) is self.client:
             del self.scheduler.clients[PSEUDO_CLIENT]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from cachingclient.admission import (
+    LEAVING,
     NO_MEMORY,
     ONCE,
     RETRIED,
@@ -94,16 +95,18 @@ class Keeper:
 
     def _not_now(self, ts: TaskState, paid: float) -> str | None:
         """Why a key is not kept as things are."""
-        plugin = self.plugin
-        if paid < self.min_cost and key_name(ts.key) not in plugin.books.pinned:
+        plugin, name = self.plugin, key_name(ts.key)
+        if paid < self.min_cost and name not in plugin.books.pinned:
             return f"took less than min-cost ({self.min_cost * 1000:g} ms)"
         if not plugin.guards.complete():
             return UNGUARDED
+        if not any(ws in plugin.scheduler.running for ws in ts.who_has or ()):
+            return LEAVING
         if plugin.pressure.no_room(ts):
             return NO_MEMORY
         if (
             not plugin.settings["share_sources"]
-            and plugin.freshness.reads(key_name(ts.key))
+            and plugin.freshness.reads(name)
             and plugin.desk.plain_clients()
         ):
             return SHARED

@@ -51,7 +51,8 @@ class Losses:
         try:
             ws = self.scheduler.workers.get(address)
             if ws is not None:
-                self._let_go({ts for ts in ws.has_what if ts.who_has == {ws}}, None)
+                lost = {ts for ts in ws.has_what if ts.who_has == {ws}}
+                self._let_go(lost, self.holder.only_ours)
         except Exception:
             logger.exception("What was only cached is lost as other data")
         return await self._inner(address, **kwargs)
@@ -93,19 +94,27 @@ class Losses:
             for ts in ws.has_what
             if last or all(w.status.name in _LEAVING for w in ts.who_has or ())
         }
-        self._let_go(leaving, stimulus_id)
+        # What something waits for is released when that has run: not copied after.
+        self._let_go(leaving, self.holder.nobody_else_wants, stimulus_id)
         if last:
             keys = [ts.key for ts in self.holder.client.wants_what]
             self._forget(keys)
             self.holder.let_go(keys)
 
-    def _let_go(self, leaving: set[TaskState], stimulus_id: str | None) -> None:
+    def _let_go(
+        self,
+        leaving: set[TaskState],
+        may_go: Callable[[TaskState], bool],
+        stimulus_id: str | None = None,
+    ) -> None:
         """Have the scheduler forget what is only cached."""
         gone: dict[Key, Any] = {}
         for ts in leaving:
-            if self._is_kept(ts.key) and self.holder.only_ours(ts):
+            if self._is_kept(ts.key) and may_go(ts):
+                only_cached = self.holder.only_ours(ts)
                 self._drop(ts)
-                gone[ts.key] = "released" if ts.dependents else "forgotten"
+                if only_cached:
+                    gone[ts.key] = "released" if ts.dependents else "forgotten"
         if gone:
             self.scheduler.transitions(gone, stimulus_id or stimulus())
 

@@ -24,20 +24,26 @@ from cachingclient.scheduler.desk import NAME, Desk
 from cachingclient.scheduler.detaching import Detaching
 from cachingclient.scheduler.durations import Durations
 from cachingclient.scheduler.environment import Environment
+from cachingclient.scheduler.erring import Erred
+from cachingclient.scheduler.forgetting import ForgetGuard
 from cachingclient.scheduler.freshness import Freshness
 from cachingclient.scheduler.guard import guarded
 from cachingclient.scheduler.holding import Holder, stimulus
 from cachingclient.scheduler.keeping import Keeper
+from cachingclient.scheduler.leaving import Undo, Vigil
 from cachingclient.scheduler.limits import limit_in_bytes, shares
 from cachingclient.scheduler.loss import Losses
 from cachingclient.scheduler.overhead import Overhead
 from cachingclient.scheduler.pressure import Pressure
 from cachingclient.scheduler.releasing import Release
+from cachingclient.scheduler.scaling import Scaling
 from cachingclient.scheduler.submissions import Submission, Submissions
+from cachingclient.scheduler.succession import go_on, take_over
 from cachingclient.scheduler.workers import Guards
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.scheduler import WorkerState
 
     from cachingclient.config import Settings
     from cachingclient.graph.envelope import Request
@@ -48,6 +54,10 @@ logger = logging.getLogger("distributed.scheduler.cachingclient")
 MANY_OUTPUTS = 1000
 #: Seconds that a submission waits for the event loop to let go of what it must not use.
 PATIENCE = 10
+
+
+#: Transitions of what has failed: by itself, or by `Client.retry`.
+_TRIED_AGAIN = {("processing", "waiting"), ("erred", "released")}
 
 
 class CachePlugin(SchedulerPlugin):
@@ -65,32 +75,44 @@ class CachePlugin(SchedulerPlugin):
         self.settings = vars(settings)
         self.limit = self.settings["cache_limit"]
         self.id = uuid.uuid4().hex
-        self.off = False
+        #: whether nothing is kept any more, and whether nothing is left behind
+        self.off = self.left = False
+        # What is undone when nothing is kept any more, and when the plugin goes itself.
+        self.undo, self.at_the_end = Undo(), Undo()
 
     # -- life ------------------------------------------------------------------
 
     async def start(self, scheduler: Scheduler) -> None:
-        """Set up beside a scheduler; takes over from a plugin that is there already."""
-        old = scheduler.plugins.get(self.name)
-        if isinstance(old, CachePlugin):
-            old.leave(unregister=False)
+        """Set up beside a scheduler; takes over from a plugin that is there already.
+
+        Waits for nothing: whoever registers this adds it to the scheduler next, and until
+        then no hook of it is called.
+        """
+        found = scheduler.plugins.get(self.name)
+        old = found if isinstance(found, CachePlugin) else None
+        if old is not None:
+            old.step_aside()
         self.scheduler = scheduler
         self.loop = asyncio.get_running_loop()
         self.books = Books()
         self.holder = Holder(scheduler, self.switch_off)
         policy = CacheyPolicy(self.settings["halflife"])
         self.ledger = Ledger(policy, 0)
-        self.ledger.pinned = self.books.pinned
-        self.release = Release(self.holder, self.ledger, self.books, self._tell_dropped)
         self.submissions = Submissions(self.settings["lease_time"])
+        self._learn_anew()
+        if old is not None:
+            take_over(self, old)
+        self.ledger.pinned = self.books.pinned
         self._start_parts(scheduler)
         self.resize(self.limit)
-        self._learn_anew()
+        if old is not None:
+            go_on(self, old)
         PLUGINS[scheduler.id] = self
-        await self.guards.add(list(scheduler.workers))
+        self.guards.add_soon(list(scheduler.workers))
 
     def _start_parts(self, scheduler: Scheduler) -> None:
         is_kept = self.ledger.__contains__
+        self.release = Release(self.holder, self.ledger, self.books, self._tell_dropped)
         self.detaching = Detaching(
             self.holder,
             self.ledger,
@@ -98,58 +120,83 @@ class CachePlugin(SchedulerPlugin):
             self.release.soon,
             self.switch_off,
         )
+        self.at_the_end.add(self.detaching.stop)
         self.keeper = Keeper(self, self._tell_kept)
         self.losses = Losses(self.holder, self.release.forget, is_kept)
+        self.undo.add(self.losses.remove)
+        self.desk = Desk(self)
+        self.at_the_end.add(self.desk.close)
+        self.vigil = Vigil(self.is_registered, self.leave)
+        self.at_the_end.add(self.vigil.stop)
         self.cancelling = CancelGuard(self.holder, is_kept, self.release.forget)
+        self.undo.add(self.cancelling.remove)
+        self.undo.add(ForgetGuard(self.holder, is_kept).remove)
+        self.erred = Erred(scheduler, self.switch_off)
+        self.undo.add(self.erred.close)
         self.environment = Environment(scheduler, self.expire)
+        self.undo.add(self.environment.remove)
+        self.scaling = Scaling(self.holder, self.switch_off)
+        self.undo.add(self.scaling.remove)
         self.guards = Guards(scheduler)
         self.pressure = Pressure(self)
+        self.undo.add(self.pressure.close)
         self.audits = Audits(
             scheduler, self.settings["audit"], self._differs, self.detaching.tasks_of
         )
-        self.desk = Desk(self)
+        self.undo.add(self.audits.close)
 
     def _learn_anew(self) -> None:
         self.durations = Durations()
         self.overhead = Overhead(self.settings["task_overhead"])
         self.freshness = Freshness(self.settings["source_lifetime"], time.monotonic)
 
-    def leave(self, unregister: bool = True) -> None:
-        """Let everything go and leave nothing behind but, to a successor, guards on workers."""
-        self.off = True
-        self.detaching.close()
-        self.clear()
-        self.holder.close()
-        self.cancelling.remove()
-        self.losses.remove()
-        self.environment.remove()
-        self.pressure.close()
-        self.audits.close()
-        self.desk.close()
-        if PLUGINS.get(self.scheduler.id) is self:
-            del PLUGINS[self.scheduler.id]
-        if unregister:
-            self.guards.remove_soon()
-            if self.scheduler.plugins.get(self.name) is self:
+    def is_registered(self) -> bool:
+        """Whether the scheduler calls the hooks."""
+        return self.scheduler.plugins.get(self.name) is self
+
+    def leave(self) -> None:
+        """Let everything go and leave nothing behind."""
+        if not self.left:
+            self.left = True
+            self._take_down()
+            self.at_the_end.run()
+            if PLUGINS.get(self.scheduler.id) is self:
+                del PLUGINS[self.scheduler.id]
+            if self.is_registered():
                 self.scheduler.remove_plugin(self.name)
+
+    def step_aside(self) -> None:
+        """Leave everything to a successor: what is held, and the guards on workers."""
+        self.off = self.left = True
+        self.holder.finish()
+        self.undo.run()
+        self.at_the_end.run()
+
+    def _take_down(self) -> None:
+        """All but the answer that there is no cache any more."""
+        self.off = True
+        self.desk.send_away()
+        self.undo.add(self.guards.remove_soon)
+        self.undo.add(self.holder.close)
+        self.undo.add(self.clear)
+        # Before all else: what somebody uses gets its tasks back.
+        self.undo.add(self.detaching.close)
+        self.undo.run()
 
     def switch_off(self, error: Exception) -> None:
         """Keep nothing from now on: the scheduler works as it would alone."""
         if not self.off:
             self.off = True
             logger.error("The cache is switched off after an error", exc_info=error)
-            try:
-                self.detaching.close()
-                self.clear()
-            except Exception:
-                logger.exception("The cache could not be cleared")
+            # Hooks fail inside of transitions, which nothing may be released in.
+            self.loop.call_soon(self._take_down)
 
     async def before_close(self) -> None:
-        """Stop the clock; a closing scheduler has nobody to answer."""
+        """Stop the clocks; a closing scheduler has nobody to answer."""
         self.off = True
-        self.detaching.stop()
-        self.desk.close()
+        self.at_the_end.run()
 
+    @guarded
     def restart(self, scheduler: Scheduler) -> None:
         """Everything is gone: start anew."""
         for key in list(self.ledger.kept):
@@ -172,6 +219,7 @@ class CachePlugin(SchedulerPlugin):
         readers: Mapping[Any, Collection[Any]] = {},
     ) -> None:
         """Hear which names of the next graph may be kept, and which not."""
+        self.erred.let_go()
         self.release.names(denied)
         self.release.stale(self.freshness.submitted(sources, unsure))
         self.release.stale(self.freshness.made(readers))
@@ -181,8 +229,12 @@ class CachePlugin(SchedulerPlugin):
         self._use(used, skipped=len(used))
 
     @guarded
-    def open_submission(self, request: Request) -> Submission:
+    def open_submission(self, request: Request) -> Submission | None:
         """Take, at one moment, what is kept; it stays until the submission has arrived."""
+        if not self.is_registered():
+            self.leave()
+            return None
+        self.erred.let_go()
         self.ledger.policy.request()
         self.detaching.settle()
         self.release.stale(self.freshness.submitted(request.sources, request.unsure))
@@ -262,10 +314,12 @@ class CachePlugin(SchedulerPlugin):
         elif start == "memory" and key in self.ledger:
             # Whoever took it: it must not be computed again for the cache alone.
             self.release.soon([key])
-        elif start == "processing" and finish == "waiting":
+        elif (start, finish) in _TRIED_AGAIN:
             # It failed, and is tried again: who knows what comes of it the next time.
             self.books.tainted.add(key)
         self.detaching.transition(key, start, finish)
+        if finish == "erred" or start == "erred":
+            self.erred.transition(key, start, finish)
         self.audits.transition(key, finish)
         if finish == "forgotten":
             self.books.forgotten(key)
@@ -287,7 +341,7 @@ class CachePlugin(SchedulerPlugin):
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:
         """The limit follows the workers, and each gets a guard."""
-        self.guards.add_soon(worker)
+        self.guards.add_soon([worker])
         self.pressure.heartbeat(worker)
         self.resize(self.limit)
 
@@ -300,6 +354,16 @@ class CachePlugin(SchedulerPlugin):
         self.pressure.lost(worker)
         self.losses.worker_removed(stimulus_id or stimulus())
         self.resize(self.limit)
+
+    def valid_workers_downscaling(
+        self, scheduler: Scheduler, workers: list[WorkerState]
+    ) -> list[WorkerState]:
+        """What is only cached keeps no worker from being closed."""
+        return self._stand_ins(workers) or workers
+
+    @guarded
+    def _stand_ins(self, workers: list[WorkerState]) -> list[Any]:
+        return self.scaling.stand_ins(workers)
 
     @guarded
     def heartbeat(self, worker: str) -> None:
@@ -315,6 +379,7 @@ class CachePlugin(SchedulerPlugin):
     @guarded
     def remove_client(self, scheduler: Scheduler, client: str) -> None:
         """When the last client that asked for caching has gone the idle time starts."""
+        self.erred.let_go()
         self.desk.client_gone(client)
 
     # -- what the parts ask for ------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,9 @@ logger = logging.getLogger("distributed.scheduler.cachingclient")
 
 #: Seconds that workers have to take the guard in.
 PATIENCE = 30
+
+#: {scheduler: what is told to its workers is told in order, whichever plugin says it}
+_ORDER: weakref.WeakKeyDictionary[Any, asyncio.Lock] = weakref.WeakKeyDictionary()
 
 
 class Guards:
@@ -44,24 +48,38 @@ class Guards:
     async def add(self, workers: Collection[str]) -> None:
         """Hang guards into workers."""
         message = {"op": "plugin-add", "plugin": dumps(MutationGuard()), "name": MutationGuard.name}
-        self.guarded.update(await self._tell(message, workers))
+        added = await self._tell(message, workers)
+        self.guarded.update(w for w in added if w in self.scheduler.workers)
 
     async def _tell(self, message: dict[str, Any], workers: Collection[str]) -> list[str]:
         if not workers:
             return []
+        order = _ORDER.setdefault(self.scheduler, asyncio.Lock())
         try:
-            answers = await asyncio.wait_for(
-                self.scheduler.broadcast(msg=message, workers=list(workers), on_error="return"),
-                PATIENCE,
-            )
+            async with order:
+                answers = await asyncio.wait_for(
+                    self.scheduler.broadcast(msg=message, workers=list(workers), on_error="return"),
+                    PATIENCE,
+                )
         except Exception:
             logger.info("Workers could not be told of the guard", exc_info=True)
             return []
         return [w for w, a in answers.items() if isinstance(a, dict) and a.get("status") == "OK"]
 
-    def add_soon(self, worker: str) -> None:
-        """Hang a guard into a worker that has just come."""
-        self._start(self.add([worker]))
+    def add_soon(self, workers: Collection[str]) -> None:
+        """Hang guards into workers that have none yet."""
+        new = [w for w in workers if w not in self.guarded]
+        if new:
+            self._start(self.add(new))
+
+    async def settled(self) -> None:
+        """Wait for the workers that are being told."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=PATIENCE)
+
+    def succeed(self, old: Guards) -> None:
+        """Leave the guards of another plugin where they are."""
+        self.guarded = old.guarded
 
     def lost(self, worker: str) -> None:
         """A worker has gone."""
