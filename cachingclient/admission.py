@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from dask.typing import Key
 
 NO_TOKEN = "its key has no token"
-#: What `dask._expr.ProhibitReuse` makes of one
+#: What dask makes of one in the arguments of delayed functions
 _UNSHARED = re.compile(r"-[0-9a-f]{32}-[0-9a-f]{32}$")
 WRITES = "writes something"
 NEVER = "named in cachingclient.never"
