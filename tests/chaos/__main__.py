@@ -26,7 +26,8 @@ def say(text: str) -> None:
 
 
 def tell(outcome: Outcome, seed: int) -> None:
-    say(f"seed {seed}: acts {dict(outcome.acts)}, {outcome.kills} kills, {outcome.hits} hits")
+    say(f"seed {seed}: acts {dict(outcome.acts)}")
+    say(f"{outcome.kills} kills, {outcome.hits} hits, {outcome.orphans} orphans")
     slowest = ", ".join(f"{act} {s:.0f} s" for act, s in outcome.seconds.most_common(6))
     say(f"slowest: {slowest}")
 

@@ -43,6 +43,8 @@ class Outcome:
     seconds: Counter[str] = field(default_factory=Counter)
     kills: int = 0
     hits: int = 0
+    #: tasks that plain dask forgot to forget
+    orphans: int = 0
 
     @property
     def failed(self) -> bool:
@@ -119,7 +121,7 @@ def play(
                     if error := _failure(stage, step, messages, outcome, seconds):
                         outcome.step, outcome.error = number, error
                         break
-            outcome.kills = stage.kills
+            outcome.kills, outcome.orphans = stage.kills, stage.orphans
             with contextlib.suppress(Exception):
                 outcome.hits = 0 if plain else stage.cache.info().hits
         finally:

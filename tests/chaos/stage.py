@@ -39,13 +39,15 @@ CONFIG = {
 
 
 class Killer(SchedulerPlugin):
-    """Kills a worker at the nth of some events."""
+    """Kills a worker at the nth of some events, and knows which keys had any."""
 
     name = "killer"
 
     def __init__(self, kill: Callable[[str], Any]) -> None:
         self.kill = kill
         self.count, self.finish, self.victim = 0, "", ""
+        #: keys that were in another state than at first, since they were made
+        self.moved: set[Any] = set()
 
     async def start(self, scheduler: Any) -> None:
         self.scheduler = scheduler
@@ -58,6 +60,7 @@ class Killer(SchedulerPlugin):
         self.count, self.finish, self.victim = count, finish, victim
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
+        (self.moved.discard if finish == "forgotten" else self.moved.add)(key)
         if self.count and finish == self.finish and start != finish:
             self.count -= 1
             if not self.count:
@@ -104,7 +107,7 @@ class Stage:
         self.held: list[Held] = []
         self.alive: OrderedDict[tuple[str, int], Any] = OrderedDict()
         self.clients: dict[str, distributed.Client] = {}
-        self.kills = 0
+        self.kills = self.orphans = 0
         self.cluster = LocalCluster(
             n_workers=WORKERS,
             threads_per_worker=1,
@@ -223,12 +226,29 @@ class Stage:
         """What is still there, on the scheduler and on the workers."""
 
         def look() -> str:
-            tasks = [f"{ts.key}: {ts.state}" for ts in self.scheduler.tasks.values()]
+            tasks = [f"{ts.key}: {ts.state}" for ts in self._tasks_left()]
             data = [f"{ws} has {ws.nbytes} bytes" for ws in self.scheduler.workers.values()]
             busy = [d for d, ws in zip(data, self.scheduler.workers.values()) if ws.nbytes]
             return "; ".join([*tasks[:5], *busy])
 
         return self.on_loop(look) or self._left_on_workers()
+
+    def _tasks_left(self) -> list[Any]:
+        """Tasks on the scheduler, but for those that plain dask forgets to forget.
+
+        Where a key is submitted again with other dependencies than before it keeps the old ones;
+        the new ones are made, and then nobody refers to them, nor do they ever run.
+        """
+        tasks = self.scheduler.tasks.values()
+        orphans = [
+            ts
+            for ts in tasks
+            if ts.state == "released"
+            and ts.key not in self.killer.moved
+            and not (ts.who_wants or ts.waiters or ts.dependents)
+        ]
+        self.orphans = len(orphans)
+        return [ts for ts in tasks if ts not in orphans]
 
     def _left_on_workers(self) -> str:
         try:
