@@ -234,6 +234,9 @@ def restart_worker(stage: Stage, step: Step) -> None:
 def restart(stage: Stage, step: Step) -> None:
     stage.held.clear()
     _, client = stage.pick(step.who)
+    # Plain dask would stumble over its own orphans.
+    settle(stage, "first")
+    stage.on_loop(stage.forget_orphans)
     client.restart(timeout=60)
 
 

@@ -47,8 +47,11 @@ class Outcome:
     orphans: int = 0
 
     @property
-    def failed(self) -> bool:
-        return self.step is not None
+    def sort(self) -> str:
+        """Sort of its error: two of the same sort may have the same cause."""
+        lines = self.error.strip().splitlines()
+        found = [line.split(":")[0] for line in lines if line and not line[0].isspace()]
+        return "hangs" if "hangs" in found else next(iter(found[-1:]), "")
 
 
 @contextlib.contextmanager
@@ -143,7 +146,7 @@ def _failure(
     except Exception as e:
         error = "".join(traceback.format_exception(e))
     outcome.seconds[step.act] += time.monotonic() - start
-    return "\n".join([*([error] if error else []), *messages])
+    return "\n".join([error, *messages]).strip()
 
 
 def describe(stage: Stage) -> str:

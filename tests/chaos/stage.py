@@ -239,16 +239,29 @@ class Stage:
         Where a key is submitted again with other dependencies than before it keeps the old ones;
         the new ones are made, and then nobody refers to them, nor do they ever run.
         """
-        tasks = self.scheduler.tasks.values()
-        orphans = [
-            ts
-            for ts in tasks
-            if ts.state == "released"
-            and ts.key not in self.killer.moved
-            and not (ts.who_wants or ts.waiters or ts.dependents)
-        ]
+        orphans = self.find_orphans()
         self.orphans = len(orphans)
-        return [ts for ts in tasks if ts not in orphans]
+        return [ts for ts in self.scheduler.tasks.values() if ts not in orphans]
+
+    def find_orphans(self) -> set[Any]:
+        """Tasks that nobody refers to and that never ran, and what only they refer to."""
+        work = [
+            ts
+            for ts in self.scheduler.tasks.values()
+            if ts.key not in self.killer.moved and not ts.dependents
+        ]
+        orphans: set[Any] = set()
+        while work:
+            ts = work.pop()
+            if ts.state == "released" and not (ts.who_wants or ts.waiters):
+                orphans.add(ts)
+                work.extend(d for d in ts.dependencies if d.dependents <= orphans)
+        return orphans
+
+    def forget_orphans(self) -> None:
+        """Do what plain dask forgot to do."""
+        gone = {ts.key: "forgotten" for ts in self.find_orphans()}
+        self.scheduler.transitions(gone, "chaos")
 
     def _left_on_workers(self) -> str:
         try:
