@@ -48,7 +48,10 @@ def main() -> int:
         return 1
     tries = examine(steps, outcome, **how)
     for n, other in enumerate(tries):
-        say(f"plain, try {n}: " + (f"step {other.step} fails: {other.error}" if other.error else "works"))
+        say(
+            f"plain, try {n}: "
+            + (f"step {other.step} fails: {other.error}" if other.error else "works")
+        )
     same = any(other.sort == outcome.sort for other in tries)
     say("PLAIN FAILS TOO" if same else "OURS")
     return 0 if same else 1

@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from chaos import acts
+from chaos import asks, events
 from chaos.stage import Stage, configured
-from chaos.steps import Step
+from chaos.steps import ASKS, Step
 
 #: Seconds until a step hangs
 DEADLINE = 30
@@ -83,7 +83,8 @@ def errors() -> Iterator[list[str]]:
                 messages.append(f"{record.getMessage()}\n{trace}")
 
     handler = Handler(logging.ERROR)
-    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.scheduler", *OURS)]
+    # The second does not hand its messages on to the first.
+    loggers = [logging.getLogger(name) for name in ("distributed", "distributed.client")]
     for logger in loggers:
         logger.addHandler(handler)
     try:
@@ -121,7 +122,7 @@ def play(
             with beside(stage):
                 for number, step in enumerate(steps):
                     say(f"{number}: {step}")
-                    if error := _failure(stage, step, messages, outcome, seconds):
+                    if error := attempt(stage, step, messages, outcome, seconds):
                         outcome.step, outcome.error = number, error
                         break
             outcome.kills, outcome.orphans = stage.kills, stage.orphans
@@ -132,15 +133,19 @@ def play(
     return outcome
 
 
-def _failure(
-    stage: Stage, step: Step, messages: list[str], outcome: Outcome, seconds: float
-) -> str:
+def act_of(name: str) -> Callable[[Stage, Step], None]:
+    """The function that plays a sort of step."""
+    return getattr(asks if name in ASKS else events, name)
+
+
+def attempt(stage: Stage, step: Step, messages: list[str], outcome: Outcome, seconds: float) -> str:
+    """Play one step; returns what is wrong with it, if anything."""
     start = time.monotonic()
     outcome.acts[step.act] += 1
     error = ""
     try:
         with deadline(seconds):
-            getattr(acts, step.act)(stage, step)
+            act_of(step.act)(stage, step)
     except Hangs as e:
         error = f"hangs: {e}\n{describe(stage)}"
     except Exception as e:
@@ -151,8 +156,8 @@ def _failure(
 
 def describe(stage: Stage) -> str:
     """What the scheduler is at, read from another thread: it may hang itself."""
-    scheduler = stage.scheduler
     with contextlib.suppress(Exception):
+        scheduler = stage.scheduler
         lines = [
             f"{len(scheduler.tasks)} tasks: {Counter(ts.state for ts in scheduler.tasks.values())}",
             f"kills armed: {stage.killer.count}, clients: {sorted(stage.clients)}",

@@ -9,7 +9,7 @@ from chaos.questions import PERSISTED, QUESTIONS, VARIETY
 
 
 class Step(NamedTuple):
-    """What happens at once; which numbers mean what is up to `acts`."""
+    """What happens at once; which numbers mean what is up to `asks` and `events`."""
 
     act: str
     kind: str
