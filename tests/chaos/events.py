@@ -142,6 +142,9 @@ def leave(stage: Stage, step: Step) -> None:
 def empty(stage: Stage, step: Step) -> None:
     """When all is let go of nothing is left."""
     stage.let_go()
+    # What is still running must not be kept after the cache was cleared.
+    for name in stage.clients:
+        settle(stage, name)
     stage.cache.clear()
     try:
         stage.wait(lambda: not stage.left(), "this is left")

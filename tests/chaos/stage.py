@@ -222,7 +222,7 @@ class Stage:
 
     def forget_orphans(self) -> None:
         """Do what plain dask forgot to do."""
-        gone = {ts.key: "forgotten" for ts in self.find_orphans()}
+        gone = {ts.key: "forgotten" for ts in self.find_orphans() if not ts.dependents}
         self.scheduler.transitions(gone, "chaos")
 
     def _left_on_workers(self) -> str:
