@@ -29,6 +29,7 @@ from cachingclient.scheduler.holding import Holder, stimulus
 from cachingclient.scheduler.keeping import Keeper
 from cachingclient.scheduler.limits import limit_in_bytes
 from cachingclient.scheduler.loss import Losses
+from cachingclient.scheduler.orphans import Orphans
 from cachingclient.scheduler.releasing import Release
 from cachingclient.scheduler.submissions import Submission, Submissions
 from cachingclient.scheduler.workers import Guards
@@ -91,6 +92,7 @@ class CachePlugin(SchedulerPlugin):
         self.cancelling = CancelGuard(self.holder, is_kept, self.release.forget)
         self.environment = Environment(scheduler, self.expire)
         self.guards = Guards(scheduler)
+        self.orphans = Orphans(scheduler, self.switch_off)
         self.audits = Audits(scheduler, self.settings["audit"], self._differs)
         self.desk = Desk(self)
 
@@ -190,6 +192,7 @@ class CachePlugin(SchedulerPlugin):
         self, scheduler: Scheduler, *, client: str, keys: set[Key], **kwargs: Any
     ) -> None:
         """A submission has arrived: its tasks hold what it uses from now on."""
+        self.orphans.arrived(kwargs.get("tasks", ()))
         submission = self.submissions.end(client)
         if submission is None or submission.outputs != keys:
             return
