@@ -33,6 +33,7 @@ from cachingclient.scheduler.keeping import Keeper
 from cachingclient.scheduler.leaving import Undo, Vigil
 from cachingclient.scheduler.limits import limit_in_bytes, shares
 from cachingclient.scheduler.loss import Losses
+from cachingclient.scheduler.orphans import Orphans
 from cachingclient.scheduler.overhead import Overhead
 from cachingclient.scheduler.pressure import Pressure
 from cachingclient.scheduler.releasing import Release
@@ -124,6 +125,7 @@ class CachePlugin(SchedulerPlugin):
         self.keeper = Keeper(self, self._tell_kept)
         self.losses = Losses(self.holder, self.release.forget, is_kept)
         self.undo.add(self.losses.remove)
+        self.orphans = Orphans(scheduler, self.switch_off)
         self.desk = Desk(self)
         self.at_the_end.add(self.desk.close)
         self.vigil = Vigil(self.is_registered, self.leave)
@@ -272,7 +274,10 @@ class CachePlugin(SchedulerPlugin):
         **kwargs: Any,
     ) -> None:
         """A submission has arrived: its tasks hold what it uses from now on."""
+<<<<<<< HEAD
         self.detaching.used(tasks)
+=======
+>>>>>>> chaos
         submission = self.submissions.end(client)
         if submission is None or submission.outputs != keys:
             return
