@@ -274,10 +274,9 @@ class CachePlugin(SchedulerPlugin):
         **kwargs: Any,
     ) -> None:
         """A submission has arrived: its tasks hold what it uses from now on."""
-<<<<<<< HEAD
         self.detaching.used(tasks)
-=======
->>>>>>> chaos
+        if self.ledger.kept:
+            self.orphans.arrived(tasks)
         submission = self.submissions.end(client)
         if submission is None or submission.outputs != keys:
             return
