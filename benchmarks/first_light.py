@@ -5,9 +5,10 @@ repeat
     collection, and once built anew by the same code.
 
 cold
-    A chain of five cheap ufuncs and a sum over arrays that were never seen before, each name alive
-    in a variable, so that the cache could hold everything and can use nothing. Wall time and CPU
-    time of all processes (client, scheduler, workers) as ratios to a plain client.
+    A chain of five cheap ufuncs and a sum over arrays that were never seen before: the cache could
+    hold everything and can use nothing. Once with each array alive in a variable, and once with
+    temporaries. Wall time and CPU time of all processes (client, scheduler, workers) as ratios to
+    a plain client.
 
 The two sides are child processes of this one, each with a LocalCluster of two worker processes of
 one thread. Both live throughout and one works at a time, in pairs of alternating order: a drift of
@@ -17,9 +18,10 @@ each block would measure their start instead: imports, first connections, empty 
 formed within a pair; what is printed is the median of the ratios with its 95 % interval from order
 statistics, which assumes nothing about how they are distributed.
 
-    python benchmarks/first_light.py [--parts cold repeat] [--rounds 15] [--chunks 500 1000 20000]
+    python benchmarks/first_light.py [--parts alive temporary repeat] [--rounds 15]
+                                     [--chunks 500 1000 20000]
 
-takes about 20 minutes on two cores, most of it for 20,000 chunks; --quick one or two.
+takes about 35 minutes on two cores, most of it for 20,000 chunks; --quick one or two.
 """
 
 from __future__ import annotations
@@ -46,13 +48,15 @@ import cachingclient
 SIZE = 1_000
 #: Seconds a side is given to finish what it does behind the user's back
 SETTLE = 0.3
+#: Seconds after the answer that count
+AFTER = 1.5
 #: Pairs that an interval needs at the least
 FEWEST = 6
 #: Chunks after which there are fewer pairs: long computations vary less, and cost more time
 MANY_CHUNKS = 10_000
 #: Chunks whose sum has 100,003 tasks
 REPEAT_CHUNKS = 75_000
-PARTS = ["cold", "repeat"]
+PARTS = ["alive", "temporary", "repeat"]
 CLIENTS: dict[str, Callable[..., distributed.Client]] = {
     "plain": distributed.Client,
     "caching": cachingclient.Client,
@@ -66,6 +70,15 @@ class Cost(NamedTuple):
     #: user and system time of all processes of the side
     cpu: float
 
+
+#: Five cheap ufuncs
+STEPS: list[Callable[[Any], Any]] = [
+    lambda x: x + 1,
+    lambda x: x * 2,
+    np.sqrt,
+    lambda x: x - 0.5,
+    np.abs,
+]
 
 # --------------------------------------------------------- what a side does
 
@@ -83,19 +96,21 @@ def measured(compute: Callable[[], Any]) -> tuple[Any, Cost]:
     before, start = cpu(), time.perf_counter()
     answer = compute()
     wall = time.perf_counter() - start
-    # What goes on after the answer is a cost too: keys to release, results to keep
-    time.sleep(SETTLE)
+    # What goes on after the answer is a cost too: keys to release, results to keep and to pack
+    time.sleep(AFTER)
     return answer, Cost(wall, cpu() - before)
 
 
-def cold(chunks: int, seed: int) -> Cost:
-    x = da.full((chunks * SIZE,), float(seed), chunks=SIZE)
-    a = x + 1
-    b = a * 2
-    c = np.sqrt(b)
-    d = c - 0.5
-    e = np.abs(d)
-    total = e.sum()
+def cold(chunks: int, seed: float, alive: bool) -> Cost:
+    held = []
+    x = da.full((chunks * SIZE,), seed, chunks=SIZE)
+    for step in STEPS:
+        if alive:
+            held.append(x)
+        x = step(x)
+    total = x.sum()
+    if not alive:
+        del x
     answer, cost = measured(total.compute)
     if not np.isclose(answer, chunks * SIZE * abs(math.sqrt((seed + 1) * 2) - 0.5)):
         raise AssertionError(f"wrong sum: {answer}")
@@ -160,12 +175,15 @@ class Side:
         return self.pipe.recv()
 
 
-def pairs(plain: Side, caching: Side, chunks: int, rounds: int) -> list[tuple[Cost, Cost]]:
+def pairs(
+    plain: Side, caching: Side, chunks: int, rounds: int, alive: bool
+) -> list[tuple[Cost, Cost]]:
     """(plain, caching) costs of cold graphs; the first pair warms up and is left out."""
     results = []
     for seed in range(rounds + 1):
         order = [plain, caching] if seed % 2 else [caching, plain]
-        costs = {side: side.run(cold, chunks, chunks + seed) for side in order}
+        first = chunks + seed + alive / 2  # never seen before by either part
+        costs = {side: side.run(cold, chunks, first, alive) for side in order}
         results.append((costs[plain], costs[caching]))
     return results[1:]
 
@@ -192,11 +210,12 @@ def ratio(values: list[float]) -> str:
     return f"{statistics.median(values):.3f} {text}"
 
 
-def report_cold(chunks: int, results: list[tuple[Cost, Cost]]) -> None:
+def report_cold(part: str, chunks: int, results: list[tuple[Cost, Cost]]) -> None:
     wall = ratio([caching.wall / plain.wall for plain, caching in results])
     work = ratio([caching.cpu / plain.cpu for plain, caching in results])
     base = middle([plain for plain, _ in results])
-    print(f"{chunks:8,}  {wall:24}  {work:24}  {base.wall:10.3f}  {base.cpu:10.3f}", flush=True)
+    costs = f"{base.wall:10.3f}  {base.cpu:10.3f}"
+    print(f"{part:9} {chunks:8,}  {wall:24}  {work:24}  {costs}", flush=True)
 
 
 def report_repeat(chunks: int, first: Cost, again: Cost, anew: Cost) -> None:
@@ -229,10 +248,13 @@ def parsed() -> argparse.Namespace:
 
 def run_cold(plain: Side, caching: Side, args: argparse.Namespace) -> None:
     print("Cold graphs of cheap operations, as ratios to a plain client (median, 95 %)")
-    print(f"{'chunks':>8}  {'wall':24}  {'CPU':24}  {'plain wall':>10}  {'plain CPU':>10}")
+    columns = f"{'chunks':>8}  {'wall':24}  {'CPU':24}  {'plain wall':>10}  {'plain CPU':>10}"
+    print(f"{'arrays':9} {columns}")
     for chunks in args.chunks:
         rounds = args.rounds or (FEWEST if chunks > MANY_CHUNKS else 15)
-        report_cold(chunks, pairs(plain, caching, chunks, rounds))
+        for part in sorted({"alive", "temporary"} & set(args.parts)):
+            costs = pairs(plain, caching, chunks, rounds, part == "alive")
+            report_cold(part, chunks, costs)
 
 
 def run_repeat(caching: Side, args: argparse.Namespace) -> None:
@@ -243,7 +265,7 @@ def run_repeat(caching: Side, args: argparse.Namespace) -> None:
 def main() -> None:
     args = parsed()
     with Side("plain") as plain, Side("plain" if args.noise else "caching") as caching:
-        if "cold" in args.parts:
+        if {"alive", "temporary"} & set(args.parts):
             run_cold(plain, caching, args)
         if "repeat" in args.parts:
             run_repeat(caching, args)
