@@ -321,7 +321,9 @@ def test_the_last_one_dies(cluster):
     assert other.compute(build().sum()).result() == 80
     cached.__exit__(None, None, None)
     assert helpers.held(plain)
+    other._reconnect = lambda: asyncio.sleep(0)  # it would bring a cache of its own
     other.loop.add_callback(other.scheduler_comm.comm.abort)
+    wait_until(lambda: other.id not in cluster.scheduler.clients)
     other.close()
     plain.close()
     nothing_is_left(cluster, before)

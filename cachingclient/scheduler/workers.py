@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import weakref
+from collections import defaultdict
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,9 @@ logger = logging.getLogger("distributed.scheduler.cachingclient")
 #: Seconds that workers have to take the guard in.
 PATIENCE = 30
 
-#: {scheduler: what is told to its workers is told in order, whichever plugin says it}
-_ORDER: weakref.WeakKeyDictionary[Any, asyncio.Lock] = weakref.WeakKeyDictionary()
+#: {scheduler: {worker: what it is told is told in order, whichever plugin says it}}
+_ORDER: weakref.WeakKeyDictionary[Any, defaultdict[str, asyncio.Lock]]
+_ORDER = weakref.WeakKeyDictionary()
 
 
 class Guards:
@@ -39,6 +41,8 @@ class Guards:
         self.scheduler = scheduler
         #: addresses of the workers that have one
         self.guarded: set[str] = set()
+        # Those, and others on the way to it.
+        self._asked: set[str] = set()
         self._tasks: set[asyncio.Task[None]] = set()
 
     def complete(self) -> bool:
@@ -47,24 +51,29 @@ class Guards:
 
     async def add(self, workers: Collection[str]) -> None:
         """Hang guards into workers."""
+        self._asked.update(workers)
         message = {"op": "plugin-add", "plugin": dumps(MutationGuard()), "name": MutationGuard.name}
         added = await self._tell(message, workers)
         self.guarded.update(w for w in added if w in self.scheduler.workers)
 
     async def _tell(self, message: dict[str, Any], workers: Collection[str]) -> list[str]:
-        if not workers:
-            return []
-        order = _ORDER.setdefault(self.scheduler, asyncio.Lock())
+        told = await asyncio.gather(*(self._tell_one(message, w) for w in workers))
+        return [w for w, done in zip(workers, told) if done]
+
+    async def _tell_one(self, message: dict[str, Any], worker: str) -> bool:
+        # A guard that one plugin takes out must not be the one that the next has put in.
+        order = _ORDER.setdefault(self.scheduler, defaultdict(asyncio.Lock))[worker]
         try:
             async with order:
                 answers = await asyncio.wait_for(
-                    self.scheduler.broadcast(msg=message, workers=list(workers), on_error="return"),
+                    self.scheduler.broadcast(msg=message, workers=[worker], on_error="return"),
                     PATIENCE,
                 )
         except Exception:
-            logger.info("Workers could not be told of the guard", exc_info=True)
-            return []
-        return [w for w, a in answers.items() if isinstance(a, dict) and a.get("status") == "OK"]
+            logger.info("A worker could not be told of the guard", exc_info=True)
+            return False
+        answer = answers.get(worker)
+        return isinstance(answer, dict) and answer.get("status") == "OK"
 
     def add_soon(self, workers: Collection[str]) -> None:
         """Hang guards into workers that have none yet."""
@@ -79,16 +88,20 @@ class Guards:
 
     def succeed(self, old: Guards) -> None:
         """Leave the guards of another plugin where they are."""
-        self.guarded = old.guarded
+        self.guarded, self._asked = old.guarded, old._asked
 
     def lost(self, worker: str) -> None:
         """A worker has gone."""
         self.guarded.discard(worker)
+        self._asked.discard(worker)
+        if (order := _ORDER.get(self.scheduler)) is not None:
+            order.pop(worker, None)
 
     def remove_soon(self) -> None:
         """Leave workers as they were."""
-        workers = [w for w in self.guarded if w in self.scheduler.workers]
+        workers = [w for w in self._asked if w in self.scheduler.workers]
         self.guarded.clear()
+        self._asked.clear()
         message = {"op": "plugin-remove", "name": MutationGuard.name}
 
         async def remove() -> None:
