@@ -487,7 +487,7 @@ def test_memory_that_running_tasks_use():
 async def test_workers_tell_what_is_read_of_them():
     """Public, and documented by their code alone."""
     async with Cluster() as c:
-        (worker, _) = c.workers
+        worker, _ = c.workers
         assert worker.memory_manager.memory_limit == c.memory
         assert (worker.memory_manager.memory_target_fraction) == 0.6
         assert worker.memory_manager.memory_spill_fraction is False
