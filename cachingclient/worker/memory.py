@@ -106,7 +106,9 @@ class MemoryWatch:
         process, spilled = reading["process"], reading["spilled"]
         changed = abs(process - self._told) > CHANGE * self.limit
         high = max(process, self._told) > ATTENTION * self.limit
-        if (changed and high) or spilled != self._told_spilled:
+        grown = spilled - self._told_spilled > CHANGE * self.limit
+        changed = abs(process - self._told) > CHANGE * self.limit and high
+        if changed or grown or bool(spilled) != bool(self._told_spilled):
             self._told, self._told_spilled = process, spilled
             message = {"action": TOPIC, "worker": self.worker.address, **reading}
             self.worker.log_event(TOPIC, message)
