@@ -36,6 +36,7 @@ from cachingclient.scheduler.workers import Guards
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.scheduler import TaskState
 
     from cachingclient.config import Settings
     from cachingclient.graph.envelope import Request
@@ -92,6 +93,7 @@ class CachePlugin(SchedulerPlugin):
             self.ledger,
             self.settings["scheduler_memory"],
             self.release.soon,
+            self._tell_workers,
             self.switch_off,
         )
         self.keeper = Keeper(self, self._tell_kept)
@@ -320,6 +322,9 @@ class CachePlugin(SchedulerPlugin):
         self.books.rejected.add(name)
         self.books.deny([name], REJECTED)
         self.release.soon(self.ledger.of_names([name]))
+
+    def _tell_workers(self, detached: list[TaskState]) -> None:
+        self.guards.forget_ancestors(detached)
 
     def _tell_kept(self, client: str, keys: list[Key]) -> None:
         self._tell(client, {"op": "cachingclient-kept", "keys": keys})

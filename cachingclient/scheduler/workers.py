@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from distributed.protocol.pickle import dumps
 
-from cachingclient.worker.plugin import MutationGuard
+from cachingclient.scheduler.holding import stimulus
+from cachingclient.worker.plugin import FORGET, MutationGuard
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.scheduler import TaskState
 
 logger = logging.getLogger("distributed.scheduler.cachingclient")
 
@@ -62,6 +65,17 @@ class Guards:
     def add_soon(self, worker: str) -> None:
         """Hang a guard into a worker that has just come."""
         self._start(self.add([worker]))
+
+    def forget_ancestors(self, tasks: Iterable[TaskState]) -> None:
+        """Have workers forget what keys were computed from."""
+        keys = defaultdict(list)
+        for ts in tasks:
+            for ws in ts.who_has or ():
+                if ws.address in self.guarded:
+                    keys[ws.address].append(ts.key)
+        for address, known in keys.items():
+            message = {"op": FORGET, "keys": known, "stimulus_id": stimulus()}
+            self.scheduler.worker_send(address, message)
 
     def lost(self, worker: str) -> None:
         """A worker has gone."""
