@@ -43,6 +43,7 @@ import psutil
 
 import cachingclient
 from cachingclient.scheduler.detaching import Detaching
+from cachingclient.scheduler.keeping import OVERHEAD
 from cachingclient.scheduler.recipes import Draft
 
 META = np.empty((0,))
@@ -84,7 +85,10 @@ def child(kind: str, results: int, tasks: int) -> dict[str, Any]:
         Detaching.keep = lambda self, key: None  # type: ignore[method-assign]
     packing = watch_packing()
     # What is kept is the results alone: their parts cost less.
-    settings = {"cachingclient.min-cost": "1s", "distributed.scheduler.validate": False}
+    settings = {
+        "cachingclient.min-cost": 0.75 * OVERHEAD * tasks,
+        "distributed.scheduler.validate": False,
+    }
     with dask.config.set(settings):
         with make(n_workers=1, processes=False, dashboard_address=None) as client:
             scheduler = client.cluster.scheduler
@@ -108,9 +112,11 @@ def child(kind: str, results: int, tasks: int) -> dict[str, Any]:
                 found["recipes MiB"] = plugin.detaching.size / MIB
                 found["repeat ms"] = statistics.median(repeats(client, tasks))
                 found["packing"] = sum(packing) / seconds
-                if kind == "caching":
-                    found["loss ms"] = 1e3 * loss(client, scheduler, plugin, tasks)
                 found["clear ms"] = 1e3 * clear(client)
+                if kind == "caching":
+                    client.compute(question(0, tasks)).result()
+                    settled(scheduler, plugin)
+                    found["loss ms"] = 1e3 * loss(client, scheduler, plugin, tasks)
             return found
 
 
@@ -142,17 +148,17 @@ def repeats(client: Any, tasks: int) -> list[float]:
 
 def loss(client: Any, scheduler: Any, plugin: Any, tasks: int) -> float:
     """Seconds until what was lost is being computed again."""
-    future = client.compute(question(1, tasks))
+    future = client.compute(question(0, tasks))
     future.result()
 
     async def lose() -> float:
-        ts = scheduler.tasks[future.key]
         start = time.perf_counter()
-        # As where a worker reports that it no longer has it.
-        for ws in list(ts.who_has):
-            scheduler.release_worker_data(future.key, ws.address, "benchmark")
-
-        while len(scheduler.tasks) < tasks or plugin.detaching.healing.parked:
+        # As where a worker reports that it no longer has what it had.
+        for ts in list(scheduler.tasks.values()):
+            for ws in list(ts.who_has or ()):
+                scheduler.release_worker_data(ts.key, ws.address, "benchmark")
+        await asyncio.sleep(0)
+        while plugin.detaching.healing.parked:
             await asyncio.sleep(0.001)
         return time.perf_counter() - start
 

@@ -256,6 +256,22 @@ def swap(ts: WorkerTask, old: Any, new: Any) -> None:
         ts.run_spec = new
 
 
+def forget_ancestors(worker: Worker, keys: Any, stimulus_id: str) -> None:
+    """Have a worker forget what keys in its memory were computed from: it would remember that for
+    as long as it has them."""
+    gone: dict[WorkerTask, Any] = {}
+    for key in keys:
+        ts = worker.state.tasks.get(key)
+        if ts is not None and ts.state == "memory":
+            for dts in ts.dependencies:
+                dts.dependents.discard(ts)
+                if dts.state == "released" and not dts.dependents:
+                    gone[dts] = "forgotten"
+            ts.dependencies.clear()
+    if gone:
+        worker.state._transitions(gone, stimulus_id=stimulus_id)
+
+
 def hidden(method: Any) -> Any:
     """Leave a method out of users' tracebacks and profiles: they are cut by file names."""
     filename = distributed_worker.__file__

@@ -43,6 +43,35 @@ def test_ancestors_are_forgotten(c):
     c.wait_forgotten()
 
 
+def test_workers_forget_them_too(c):
+    """They would know of each task for as long as they have what was made of it."""
+    x = c.warm()
+    workers = c.client.cluster.workers.values()
+
+    def known():
+        alive = [w for w in workers if w.address in c.scheduler.workers]
+        return {key for worker in alive for key in worker.state.tasks}
+
+    wait_until(lambda: known() == set(c.plugin.ledger.kept))
+
+    def validate():
+        for worker in workers:
+            worker.state.validate_state()
+
+    c.on_loop(validate)
+    # They can be computed again there, and their parts are used.
+    victim = max(c.scheduler.workers, key=lambda a: len(c.blocks_on(a, x.name)))
+    total = c.client.compute(x.sum())
+    y = (x * 2).persist()
+    wait([y, total], 30)
+    c.on_loop(validate)
+    c.lose(victim)
+    assert y.sum().compute() == 2 * SUM and total.result(timeout=30) == SUM
+    del y, total
+    c.wait_forgotten()
+    wait_until(lambda: not known())
+
+
 def test_what_a_user_holds_is_not_detached(c):
     y = build().persist()
     total = y.sum().persist()

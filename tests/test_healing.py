@@ -238,6 +238,27 @@ def test_what_cannot_be_healed_is_sent_again(c, monkeypatch):
     c.wait_forgotten()
 
 
+def test_needed_before_it_has_its_tasks_again(c, monkeypatch):
+    """Let go of and lost in the same moment: what it depends on may not run either."""
+    x = c.warm()
+    y = (x * 2).persist()
+    wait(y, 30)
+    wait_until(lambda: all(c.detaching._used.values()) and c.detaching._used)
+    healer = c.detaching.healing
+    start = healer._start
+    monkeypatch.setattr(healer, "_start", lambda: None)
+    c.client.cache.clear()
+    wait_until(lambda: c.scheduler.tasks[x.name, 0].state == "released")
+    c.lose(next(a for a in c.scheduler.workers if c.blocks_on(a, y.name)))
+    assert any(ts.state == "no-worker" for ts in c.scheduler.tasks.values())
+    monkeypatch.undo()
+    c.on_loop(start)
+    assert y.sum().compute() == BLOCKS * (BLOCKS + 1)
+    assert max(calls_of("slow").values()) == 1
+    del y
+    c.wait_forgotten()
+
+
 def test_one_that_is_hopeless_does_not_keep_others_from_healing(c, monkeypatch):
     x = c.warm()
     y = x.persist()

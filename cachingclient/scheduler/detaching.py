@@ -64,6 +64,8 @@ class Detaching:
         Bytes that recipes, and tasks which are known for the cache's sake alone, may take.
     release : callable
         Lets go of keys as soon as no transition is under way.
+    detached : callable
+        Told of keys that have been detached.
     failed : callable
         Told of an exception in deferred work.
     """
@@ -74,6 +76,7 @@ class Detaching:
         ledger: Ledger,
         limit: float,
         release: Callable[[list[Key]], Any],
+        detached: Callable[[list[TaskState]], Any],
         failed: Callable[[Exception], Any],
     ) -> None:
         self.holder = holder
@@ -82,6 +85,9 @@ class Detaching:
         self.limit = limit
         self.healing = Healing(self.scheduler, self.recipe_of, self._healed, failed)
         self._release = release
+        self._detached = detached
+        #: keys that have been detached by this sweep
+        self._fresh: list[TaskState] = []
         self._failed = failed
         #: {key: what is left of its tasks, or what would be left if it were detached}
         self._packed: dict[Key, Detached] = {}
@@ -179,6 +185,8 @@ class Detaching:
             ts = self.scheduler.tasks[key]
             if start == "memory":
                 self.healing.park(ts)
+            elif finish == "waiting":
+                self.healing.awaited(ts)
             elif finish == "released" and ts.run_spec is None:
                 ts.run_spec = internals.stand_in(key, lost, self._packed[key].needs)
 
@@ -252,6 +260,8 @@ class Detaching:
                 if key in self._alone:
                     break
         forget_orphans(self.scheduler, orphans)
+        fresh, self._fresh = self._fresh, []
+        self._detached(fresh)
         if asked:
             self._packing = asyncio.ensure_future(self._pack(draft, asked))
         return changed
@@ -279,6 +289,7 @@ class Detaching:
         ts.run_spec = None
         self._attached.discard(ts.key)
         self._idle.add(ts.key)
+        self._fresh.append(ts)
 
     # -- packing ---------------------------------------------------------------
 

@@ -79,12 +79,21 @@ class Healing:
 
     def park(self, ts: TaskState) -> None:
         """A key with a stand-in has left memory: inside a transition."""
-        self._orphans += internals.cut_loose(ts)
+        if ts.who_wants or ts.waiters:
+            # It will be tried at once, and nothing before it may be.
+            self._orphans += internals.cut_loose(ts)
         internals.may_run_nowhere(ts)
         self.parked.add(ts.key)
         if not self._fresh:
             asyncio.get_running_loop().call_soon(self._start)
         self._fresh.add(ts.key)
+
+    def awaited(self, ts: TaskState) -> None:
+        """A parked key is needed now, and what it depends on with it: inside a transition."""
+        for dts in ts.dependencies:
+            if dts.run_spec is None and dts.state == "released":
+                dts.run_spec = internals.stand_in(dts.key, lost, frozenset())
+                internals.may_run_nowhere(dts)
 
     def submitted(self, keys: Iterable[Key]) -> None:
         """A graph has arrived: parked keys that are in it have their tasks again."""
@@ -172,7 +181,9 @@ class Healing:
         ts = self.scheduler.tasks.get(key)
         if ts is None:
             return False
-        return ts.run_spec is not None or ts.state == "memory" or key in self.parked
+        if key in self.parked or ts.state == "memory":
+            return True
+        return ts.run_spec is not None and not stands_in(ts)
 
     def _attach(self, keys: set[Key], graph: Assembled, order: dict[Key, int]) -> bool:
         """Give keys their tasks back; False where something is missing by now."""
@@ -185,6 +196,8 @@ class Healing:
             if ts is not None and (key in keys or stands_in(ts)):
                 ts.run_spec = None
                 internals.may_run_anywhere(ts)
+                if key not in keys:
+                    states.append(ts)
         # What waits for them has waited long enough.
         priority = max((int(-ts.priority[0]) for ts in states if ts.priority), default=0)
         touched, due = internals.attach(

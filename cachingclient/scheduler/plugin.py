@@ -44,7 +44,7 @@ from cachingclient.scheduler.workers import Guards
 
 if TYPE_CHECKING:
     from distributed import Scheduler
-    from distributed.scheduler import WorkerState
+    from distributed.scheduler import TaskState, WorkerState
 
     from cachingclient.config import Settings
     from cachingclient.graph.envelope import Request
@@ -119,6 +119,7 @@ class CachePlugin(SchedulerPlugin):
             self.ledger,
             self.settings["scheduler_memory"],
             self.release.soon,
+            self._tell_workers,
             self.switch_off,
         )
         self.at_the_end.add(self.detaching.stop)
@@ -414,6 +415,9 @@ class CachePlugin(SchedulerPlugin):
         """Have all clients warn their users: each once."""
         for client in self.desk.clients:
             self._tell(client, {"op": "cachingclient-warning", "text": text})
+
+    def _tell_workers(self, detached: list[TaskState]) -> None:
+        self.guards.forget_ancestors(detached)
 
     def _tell_kept(self, client: str, keys: list[Key]) -> None:
         self._tell(client, {"op": "cachingclient-kept", "keys": keys})

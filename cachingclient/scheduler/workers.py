@@ -6,15 +6,17 @@ import asyncio
 import logging
 import weakref
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Any
 
 from distributed.protocol.pickle import dumps
 
-from cachingclient.worker.plugin import MutationGuard
+from cachingclient.scheduler.holding import stimulus
+from cachingclient.worker.plugin import FORGET, MutationGuard
 
 if TYPE_CHECKING:
     from distributed import Scheduler
+    from distributed.scheduler import TaskState
 
 logger = logging.getLogger("distributed.scheduler.cachingclient")
 
@@ -89,6 +91,17 @@ class Guards:
     def succeed(self, old: Guards) -> None:
         """Leave the guards of another plugin where they are."""
         self.guarded, self._asked = old.guarded, old._asked
+
+    def forget_ancestors(self, tasks: Iterable[TaskState]) -> None:
+        """Have workers forget what keys were computed from."""
+        keys = defaultdict(list)
+        for ts in tasks:
+            for ws in ts.who_has or ():
+                if ws.address in self.guarded:
+                    keys[ws.address].append(ts.key)
+        for address, known in keys.items():
+            message = {"op": FORGET, "keys": known, "stimulus_id": stimulus()}
+            self.scheduler.worker_send(address, message)
 
     def lost(self, worker: str) -> None:
         """A worker has gone."""

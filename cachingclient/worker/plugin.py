@@ -33,7 +33,14 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin
 
-from cachingclient.internals import EXECUTE_METHOD, hidden, in_threads, swap, worker_task
+from cachingclient.internals import (
+    EXECUTE_METHOD,
+    forget_ancestors,
+    hidden,
+    in_threads,
+    swap,
+    worker_task,
+)
 from cachingclient.worker.bytecode import BENEATH, CHANGES, CLEAR
 from cachingclient.worker.copies import Copier
 from cachingclient.worker.look import task_verdict
@@ -46,6 +53,11 @@ if TYPE_CHECKING:
     from distributed.worker_state_machine import TaskState
 
 logger = logging.getLogger("distributed.worker.cachingclient")
+
+#: What the scheduler says when it has forgotten what keys were computed from.
+FORGET = "cachingclient-forget"
+#: Seconds for which this is still listened to: a worker ends when it hears what it does not know.
+LATE = 60
 
 #: Bytes of results that are copied in the thread that messages are packed in, not on the loop.
 LARGE = 1_000_000
@@ -112,6 +124,8 @@ class Hooks:
         # Bound once: a method is another object each time that it is looked up.
         self.ours, self.our_get_data = self.execute, self.get_data
         setattr(worker, EXECUTE_METHOD, self.ours)
+        self.forget = self._forget
+        worker.stream_handlers[FORGET] = self.forget
         if worker.address.startswith("inproc://"):
             worker.handlers["get_data"] = self.our_get_data
         self.memory = MemoryWatch(worker)
@@ -127,6 +141,16 @@ class Hooks:
                 setattr(worker, EXECUTE_METHOD, self.previous)
         if worker.handlers.get("get_data") is self.our_get_data:
             worker.handlers["get_data"] = self.plain_get_data
+        # The scheduler may have said something that is still on its way.
+        worker.loop.call_later(LATE, self._stop_listening)
+
+    def _stop_listening(self) -> None:
+        if self.worker.stream_handlers.get(FORGET) is self.forget:
+            del self.worker.stream_handlers[FORGET]
+
+    def _forget(self, keys: list[Any], stimulus_id: str) -> None:
+        if not self.off:
+            forget_ancestors(self.worker, keys, stimulus_id)
 
     def failed_once(self) -> None:
         """An error of ours: say so once, and go on without."""
