@@ -211,8 +211,8 @@ def test_sent_again_after_a_loss(monkeypatch):
     planned = Submission.planned
     lost = []
 
-    def evict(self, verdict, used, *args, **kwargs):
-        planned(self, verdict, used, *args, **kwargs)
+    def evict(self, used, *args, **kwargs):
+        planned(self, used, *args, **kwargs)
         if used:
             lost.extend(used)
             self.plugin.loop.call_soon_threadsafe(self.plugin.clear)

@@ -262,7 +262,7 @@ def set_broken(value, dask_worker):
 def test_an_error_is_not_held_by_what_is_held(caching_client, kind):
     """What failed has been there before, and something made of it is held."""
     client = caching_client
-    f = client.submit(picky, 1, "x", pure=True)
+    f = client.submit(picky, 1, 7, pure=True)
     g = client.submit(slow, f, pure=True)
     assert g.result() == 3
     source, made = f.key, g.key
@@ -273,7 +273,7 @@ def test_an_error_is_not_held_by_what_is_held(caching_client, kind):
     wait_until(lambda: scheduler.tasks[source].state == "released")
     assert helpers.held(client) == [made]
     client.run(set_broken, True)
-    failed = client.submit(picky, 1, "x", pure=True)
+    failed = client.submit(picky, 1, 7, pure=True)
     wait(failed)
     client.run(set_broken, False)
     assert failed.status == "error"
@@ -284,8 +284,8 @@ def test_an_error_is_not_held_by_what_is_held(caching_client, kind):
     # it is made of what failed, and still there
     assert helpers.held(client) == [made]
     with kind(client.cluster, set_as_default=False) as other:
-        assert other.submit(picky, 1, "x", pure=True).result() == 2
-        assert client.submit(slow, client.submit(picky, 1, "x", pure=True), pure=True).result() == 3
+        assert other.submit(picky, 1, 7, pure=True).result() == 2
+        assert client.submit(slow, client.submit(picky, 1, 7, pure=True), pure=True).result() == 3
     assert helpers.held(client)
 
 

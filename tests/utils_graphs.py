@@ -79,8 +79,11 @@ class Submission:
         """Nothing was read."""
         return ()
 
-    def planned(self, verdict, used, *args, total, skipped, **kwargs) -> None:
-        self.verdict, self.used, self.total, self.skipped = verdict, used, total, skipped
+    def judged(self, verdict, tasks) -> None:
+        self.verdict = verdict
+
+    def planned(self, used, total, skipped) -> None:
+        self.used, self.total, self.skipped = used, total, skipped
 
 
 def opened(*collections: Any, kept: Mapping = {}) -> tuple[dict, Submission]:  # noqa: B006

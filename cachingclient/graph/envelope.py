@@ -127,9 +127,11 @@ class Envelope:
             # An equal name means an equal value, whatever may be kept of it.
             return submission.known(key) if has_token(key_name(key)) else None
 
+        # First: what is let go of must not be taken for known.
+        submission.judged(verdict, graph)
         tasks, used = prune_tasks(graph, request.outputs, is_kept, known)
         total = len(graph) + dropped
-        submission.planned(verdict, used, tasks, total=total, skipped=total - len(tasks))
+        submission.planned(used, total=total, skipped=total - len(tasks))
         return tasks
 
     def _set_barriers(self, submission: Any) -> None:

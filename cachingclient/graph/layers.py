@@ -69,7 +69,7 @@ class _Scan:
     functions: dict[int, tuple[Any, str]] = field(default_factory=dict)
     alias: bool = True
 
-    def task(self, name: Any, task: Any) -> None:
+    def task(self, name: Any, task: Any, literals: Iterable[Any] = ()) -> None:
         self.names.add(name)
         if isinstance(task, TaskRef):
             self.inputs.add(key_name(task.key))
@@ -81,7 +81,9 @@ class _Scan:
         self.inputs.update(key_name(d) for d in getattr(task, "dependencies", ()))
         if type(task) is not Alias:
             self.alias = False
-            self.look_for_functions(task)
+            # Functions given as arguments too: map_blocks with block_info wraps the user's. And
+            # all at once: a function may call methods of what it is given.
+            self.look_for_functions([task, *literals] if literals else task)
 
     def look_for_functions(self, task: Any) -> None:
         for function in task_functions(task):
@@ -127,9 +129,7 @@ def _find(name: str, layer: Layer) -> LayerFacts:
     scan = _Scan()
     if isinstance(layer, Blockwise):
         task, literals = blockwise_parts(layer)
-        scan.task(layer.output, task)
-        # Functions given as arguments: map_blocks with block_info wraps the user's.
-        scan.look_for_functions(literals)
+        scan.task(layer.output, task, literals)
         # Its task depends on placeholders; the graph knows the layers.
         scan.inputs = set(_references(literals))
         return scan.facts(layer)

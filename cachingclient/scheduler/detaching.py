@@ -66,6 +66,8 @@ class Detaching:
         Lets go of keys as soon as no transition is under way.
     detached : callable
         Told of keys that have been detached.
+    busy : callable
+        Whether a graph is on its way, which was made for the tasks that are known now.
     failed : callable
         Told of an exception in deferred work.
     """
@@ -77,6 +79,7 @@ class Detaching:
         limit: float,
         release: Callable[[list[Key]], Any],
         detached: Callable[[list[TaskState]], Any],
+        busy: Callable[[], bool],
         failed: Callable[[Exception], Any],
     ) -> None:
         self.holder = holder
@@ -88,6 +91,7 @@ class Detaching:
         self._detached = detached
         #: keys that have been detached by this sweep
         self._fresh: list[TaskState] = []
+        self._busy = busy
         self._failed = failed
         #: {key: what is left of its tasks, or what would be left if it were detached}
         self._packed: dict[Key, Detached] = {}
@@ -235,6 +239,8 @@ class Detaching:
 
     def _sweep(self) -> bool:
         """Detach what nobody uses; returns whether anything has changed."""
+        if self._busy():
+            return True
         self.settle()
         orphans: list[TaskState] = []
         # What was let go of may have shared what takes the room.

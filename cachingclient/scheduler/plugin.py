@@ -120,6 +120,7 @@ class CachePlugin(SchedulerPlugin):
             self.settings["scheduler_memory"],
             self.release.soon,
             self._tell_workers,
+            self.submissions.any,
             self.switch_off,
         )
         self.at_the_end.add(self.detaching.stop)

@@ -86,16 +86,13 @@ class Submission:
             return None
         return task
 
-    def planned(
-        self,
-        verdict: Verdict,
-        used: list[Key],
-        tasks: Collection[Key],
-        total: int,
-        skipped: int,
-    ) -> None:
+    def planned(self, used: list[Key], total: int, skipped: int) -> None:
         """Note what the graph came to; runs in the thread that made it."""
-        self.verdict, self.used, self.total, self.skipped = verdict, used, total, skipped
+        self.used, self.total, self.skipped = used, total, skipped
+
+    def judged(self, verdict: Verdict, tasks: Collection[Key]) -> None:
+        """Note which names may be kept, and let go of the others; runs in that thread too."""
+        self.verdict = verdict
         use = self.request.use
         refused = verdict.denied if use else verdict.denied.keys() | verdict.allowed
         if not refused:
