@@ -35,7 +35,7 @@ from cachingclient import Client, caching
 from cachingclient.scattering import is_named_by_content, is_plain, trustworthy
 
 META = np.empty((0,))
-FAST = {"cachingclient.min-cost": "0s"}
+FAST = helpers.KEEN
 
 
 @pytest.fixture(autouse=True)

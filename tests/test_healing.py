@@ -285,7 +285,7 @@ def test_one_that_is_hopeless_does_not_keep_others_from_healing(c, monkeypatch):
 @pytest.fixture
 def keen_plain():
     """A plain client that is made a caching one for a while."""
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
+    with dask.config.set(helpers.KEEN):
         with distributed.Client(**{**helpers.INPROC, "n_workers": 3}) as client:
             yield client
             helpers.validate(client)

@@ -26,6 +26,7 @@ MB = 10**6
 META = np.empty((0,))
 FAST = {
     "cachingclient.min-cost": "0s",
+    "cachingclient.task-overhead": "0s",
     # All of the tests' memory is in one process, which says nothing of a worker.
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,

@@ -48,7 +48,7 @@ def as_list(values):
 @pytest.fixture(autouse=True)
 def nothing_is_too_cheap():
     """What is quick would not be kept anyhow, and a test would say nothing of it."""
-    with dask.config.set({"cachingclient.min-cost": 0}):
+    with dask.config.set({"cachingclient.min-cost": 0, "cachingclient.task-overhead": 0}):
         yield
 
 

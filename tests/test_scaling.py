@@ -21,6 +21,7 @@ from cachingclient.scheduler.scaling import StandIn
 META = np.empty((0,))
 FAST = {
     "cachingclient.min-cost": "0s",
+    "cachingclient.task-overhead": "0s",
     "cachingclient.cache-limit": "20 MiB",
     # The limits of workers are smaller than what this process takes.
     "distributed.worker.memory.target": False,

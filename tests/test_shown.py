@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import sys
 
 import pytest
@@ -15,6 +16,7 @@ from cachingclient.graph.plan import make_plan
 from cachingclient.graph.shown import only_shown
 
 interactiveshell = pytest.importorskip("IPython.core.interactiveshell")
+Config = pytest.importorskip("traitlets.config").Config
 
 SETUP = """
 import dask, numpy as np, dask.array as da, dask.bag as db
@@ -26,8 +28,12 @@ def build(): return da.zeros(4, chunks=1).map_blocks(slow, dtype="f8", meta=np.e
 @pytest.fixture
 def shell(monkeypatch, tmp_path):
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    # IPython leaves a name alone that doctests and gettext set
+    monkeypatch.delattr(builtins, "_", raising=False)
     hooks = sys.displayhook, sys.excepthook
-    shell = interactiveshell.InteractiveShell.instance()
+    config = Config()
+    config.HistoryManager.enabled = False
+    shell = interactiveshell.InteractiveShell.instance(config=config)
     shell.run_cell(SETUP, store_history=True)
     yield shell
     interactiveshell.InteractiveShell.clear_instance()

@@ -21,6 +21,7 @@ from cachingclient.tasks import is_p2p
 META = np.empty((0, 0))
 FAST = {
     "cachingclient.min-cost": "0s",
+    "cachingclient.task-overhead": "0s",
     "dataframe.shuffle.method": "p2p",
     "array.rechunk.method": "p2p",
 }

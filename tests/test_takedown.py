@@ -24,7 +24,7 @@ from cachingclient.scheduler.leaving import Undo
 from cachingclient.scheduler.permits import PERMIT, Permits
 
 META = np.empty((0,))
-FAST = {"cachingclient.min-cost": "0s"}
+FAST = helpers.KEEN
 GUARD = "cachingclient-guard"
 
 

@@ -76,7 +76,7 @@ def lines(top, pattern="*"):
 @pytest.fixture(autouse=True)
 def nothing_is_too_cheap():
     """What is quick would not be kept anyhow, and a test would say nothing of it."""
-    with dask.config.set({"cachingclient.min-cost": 0}):
+    with dask.config.set({"cachingclient.min-cost": 0, "cachingclient.task-overhead": 0}):
         yield
 
 

@@ -140,7 +140,7 @@ def calls_of(what):
 def cluster():
     """A cluster that keeps everything."""
     gate.clear()
-    with dask.config.set({"cachingclient.min-cost": "0s"}):
+    with dask.config.set(helpers.KEEN):
         with Client(**{**helpers.INPROC, "n_workers": 3}) as client:
             try:
                 yield Cluster(client)

@@ -34,6 +34,7 @@ CONFIG = {
     # The cluster's own idea of how many workers there are is not asked for
     "distributed.deploy.lost-worker-timeout": "1 hour",
     "cachingclient.min-cost": "0s",
+    "cachingclient.task-overhead": "0s",
     # By its code it is not pure
     "cachingclient.always": ["fatal"],
 }
