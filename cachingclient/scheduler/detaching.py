@@ -239,9 +239,9 @@ class Detaching:
 
     def _sweep(self) -> bool:
         """Detach what nobody uses; returns whether anything has changed."""
+        self.settle()
         if self._busy():
             return True
-        self.settle()
         orphans: list[TaskState] = []
         # What was let go of may have shared what takes the room.
         changed = self._rest(orphans) | (self._over and self._fit())
