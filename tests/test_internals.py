@@ -735,3 +735,24 @@ def test_a_method_is_hidden_from_tracebacks():
         return 1
 
     assert internals.hidden(method).__code__.co_filename == distributed.worker.__file__
+
+
+def test_a_worker_forgets_what_a_key_was_computed_from(client):
+    first = client.submit(user, 21, key="forget-first")
+    second = client.submit(user, first, key="forget-second")
+    assert second.result() == 23
+    first.release()
+
+    async def look(dask_worker):
+        tasks = dask_worker.state.tasks
+        for _ in range(1000):
+            if tasks["forget-first"].state == "released":
+                break
+            await asyncio.sleep(0.01)
+        before = set(tasks)
+        internals.forget_ancestors(dask_worker, ["forget-second", "stranger"], "test")
+        dask_worker.state.validate_state()
+        return before - set(tasks), tasks["forget-second"].state
+
+    assert list(client.run(look).values()) == [({"forget-first"}, "memory")]
+    assert second.result() == 23
