@@ -88,6 +88,8 @@ class Cache:
             Only layers whose name starts with it, or what belongs to it. Without it, everything.
         """
         what = prefix_or_collection
+        # What the scheduler says of its keys may come after the answer.
+        self._session.recent.clear()
         if what is None or isinstance(what, str):
             return self._ask("clear", None, prefix=what)
         if not dask.is_dask_collection(what):

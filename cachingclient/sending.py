@@ -95,8 +95,10 @@ class Sending:
             message = self._judged(expr, wish) if wish.use and pure else self._refused(expr)
             return lambda: self._send_after(message, expr)
         if not wish.use:
-            envelope = Envelope(expr, self._request(self.keys, use=False))
-            return lambda: self.send(envelope, self.keys)
+            job = Job(dict.fromkeys(self.keys), ())
+            request = self._request(job.keys, number=job.number, use=False)
+            job.ways = [self._way(Envelope(expr, request)), self._way(expr)]
+            return lambda: self.session.pending.send(job)
         how = {k: self.kw[k] for k in _HOW if self.kw.get(k)}
         session = self.session
         said = how, wish.annotations

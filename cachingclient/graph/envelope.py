@@ -134,7 +134,9 @@ class Envelope:
         tasks, used = prune_tasks(graph, request.outputs, is_kept, known)
         submission.measure(found_in(graph, unmeasured))
         total = len(graph) + dropped
-        submission.planned(verdict, used, tasks, total=total, skipped=total - len(tasks))
+        if submission.planned(verdict, used, tasks, total=total, skipped=total - len(tasks)):
+            # What was let go of may have taken tasks with it that known ones count on.
+            tasks, submission.used = prune_tasks(graph, request.outputs, is_kept, known)
         return tasks
 
     def _protect_slow(self, submission: Any) -> list[str]:

@@ -65,6 +65,8 @@ class Detaching:
         Lets go of keys as soon as no transition is under way.
     detached : callable
         Told of keys that have been detached.
+    is_counted_on : callable
+        Whether a graph is on its way that counts on what the scheduler knows now.
     failed : callable
         Told of an exception in deferred work.
     """
@@ -76,6 +78,7 @@ class Detaching:
         limit: float,
         release: Callable[[list[Key]], Any],
         detached: Callable[[list[TaskState]], Any],
+        is_counted_on: Callable[[], bool],
         failed: Callable[[Exception], Any],
     ) -> None:
         self.holder = holder
@@ -85,6 +88,7 @@ class Detaching:
         self.healing = Healing(self.scheduler, self.recipe_of, self._healed, failed)
         self._release = release
         self._detached = detached
+        self._is_counted_on = is_counted_on
         #: keys that have been detached by this sweep
         self._fresh: list[TaskState] = []
         self._failed = failed
@@ -232,6 +236,8 @@ class Detaching:
     def _sweep(self) -> bool:
         """Detach what nobody uses; returns whether anything has changed."""
         self.settle()
+        if self._is_counted_on():
+            return True
         orphans: list[TaskState] = []
         # What was let go of may have shared what takes the room.
         changed = self._rest(orphans) | (self._over and self._fit())

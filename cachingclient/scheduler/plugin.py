@@ -94,6 +94,7 @@ class CachePlugin(SchedulerPlugin):
             self.settings["scheduler_memory"],
             self.release.soon,
             self._tell_workers,
+            self.submissions.any,
             self.switch_off,
         )
         self.keeper = Keeper(self, self._tell_kept)

@@ -100,17 +100,25 @@ class Submission:
         tasks: Collection[Key],
         total: int,
         skipped: int,
-    ) -> None:
-        """Note what the graph came to; runs in the thread that made it."""
+    ) -> bool:
+        """Note what the graph came to; runs in the thread that made it.
+
+        Returns
+        -------
+        bool
+            Whether keys were let go of, so that it may come to something else now.
+        """
         self.verdict, self.used, self.total, self.skipped = verdict, used, total, skipped
         refused = verdict.denied if self.request.use else verdict.denied.keys() | verdict.allowed
         if not refused:
-            return
+            return False
         # What the scheduler knows already may have been made to depend on kept keys.
         there = self.plugin.scheduler.tasks
         known = [k for k in tasks if key_name(k) in refused and k in there]
-        if known or any(self.number_kept(name) for name in refused):
-            self.plugin.withdraw(list(refused), known)
+        if not known and not any(self.number_kept(name) for name in refused):
+            return False
+        self.plugin.withdraw(list(refused), known)
+        return True
 
 
 class Submissions:
