@@ -156,6 +156,23 @@ def test_loads_that_slices_are_pushed_into_get_none():
     assert "array" in chosen((x + 1).sum())
 
 
+class Store:
+    """Somebody's object to read from."""
+
+    shape, dtype, ndim = (10, 10), np.dtype("f8"), 2
+
+    def __getitem__(self, index):
+        return np.ones(self.shape)[index]
+
+
+def test_stores_get_none_and_what_is_read_of_them_does():
+    x = da.from_array(Store(), chunks=5)
+    held = ["original-array", "array", "getitem"]
+    assert chosen(x.sum(), held) == ["array"]
+    for question in (x[:2].sum(), x[:2], x[1:][:2].max()):
+        assert chosen(question, held) == []
+
+
 def test_slices_of_what_is_no_load_do():
     x = make()
     image = dask.delayed(user, pure=True)

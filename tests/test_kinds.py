@@ -646,7 +646,7 @@ def from_a_users_store():
     yield x.max().compute(), 12
 
 
-@kind(calls=2)
+@kind(calls=2, todo="a barrier on a slice would have it load whole chunks", today=4)
 def slices_of_a_users_store():
     x = da.from_array(Store(), chunks=3, meta=V[:0])
     y = x[1:5]

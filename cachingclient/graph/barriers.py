@@ -62,7 +62,10 @@ def candidates(
         Layers that somebody holds.
     """
     of_layers = facts.layers
-    blocked = frozenset(n for n in of_layers if _is_sliced_load(n, hlg, facts, dependents))
+    # Data is there already, and an object to read from is only of use to what reads.
+    blocked = frozenset(
+        n for n, f in of_layers.items() if f.data or _is_sliced_load(n, hlg, facts, dependents)
+    )
     speaking = {n for n in of_layers if n in alive and n not in blocked}
     return Candidates(
         blocked=blocked,
@@ -105,17 +108,20 @@ def _does_unknown_work(
 def _is_sliced_load(
     name: str, hlg: HighLevelGraph, facts: GraphFacts, dependents: Mapping[str, set[str]]
 ) -> bool:
-    """Slices are pushed into loads: a barrier between them would load whole chunks."""
+    """Slices are pushed into loads: a barrier on either would load whole chunks."""
     layers = facts.layers
-    if not (layers[name].getter and any(layers[d].getter for d in dependents.get(name, ()))):
+    if not layers[name].getter:
         return False
-    while layers[name].getter:
-        sources = hlg.dependencies[name]
+    sources = hlg.dependencies[name]
+    if all(layers[s].data for s in sources):
+        return any(layers[d].getter for d in dependents.get(name, ()))
+    while len(sources) == 1:
+        (source,) = sources
+        if not layers[source].getter:
+            return False
+        sources = hlg.dependencies[source]
         if all(layers[s].data for s in sources):
             return True
-        if len(sources) > 1:
-            return False
-        (name,) = sources
     return False
 
 
