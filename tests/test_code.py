@@ -84,6 +84,24 @@ def test_redefined_in_a_notebook(keen):
     assert values == [8, 12]
 
 
+def test_changed_global_while_another_result_is_alive(keen):
+    # As in a notebook: its functions travel with the globals that they use. The scheduler knows
+    # all that the mean was made of, by the tasks as they were.
+    namespace = {"__name__": "__main__", "FACTOR": 1}
+    exec("def scaled(block):\n    return block * FACTOR\n", namespace)
+    x = da.ones(4, chunks=2).map_blocks(namespace["scaled"], meta=META)
+    mean = keen.compute(x.mean())
+    assert (mean.result(), x.sum().compute()) == (1, 4)
+    helpers.wait_until(lambda: len(keen.futures) == 1)
+    namespace["FACTOR"] = 2
+    with helpers.logged("distributed.scheduler") as messages:
+        assert [x.max().compute(), x.sum().compute(), x.sum().compute()] == [2, 8, 8]
+    assert not messages
+    del mean
+    helpers.forgotten(keen)
+    assert [x.mean().compute(), x.sum().compute()] == [2, 8]
+
+
 def slow(block):
     helpers.count()
     return block + 1

@@ -82,8 +82,10 @@ class Submission:
             return None
         if not all(d in tasks for d in task.dependencies):
             return None
-        if self.stale_names and any(key_name(d) in self.stale_names for d in task.dependencies):
-            return None
+        # The scheduler will not take another task for a stale key: it has got one.
+        if self.stale_names and key_name(key) not in self.stale_names:
+            if any(key_name(d) in self.stale_names for d in task.dependencies):
+                return None
         return task
 
     def planned(self, used: list[Key], total: int, skipped: int) -> None:
