@@ -102,6 +102,28 @@ def test_changed_global_while_another_result_is_alive(keen):
     assert [x.mean().compute(), x.sum().compute()] == [2, 8]
 
 
+class Scale:
+    """Settings that a notebook keeps in a class."""
+
+    factor = 1
+
+    def __call__(self, block):
+        return block * self.factor
+
+
+def scaled_by_class(block):
+    return block * Scale.factor
+
+
+def test_changed_constant_of_a_class(keen, monkeypatch):
+    for function in (Scale(), scaled_by_class):
+        x = da.ones(4, chunks=2).map_blocks(function, meta=META)
+        for factor in (1, 2, 3):
+            monkeypatch.setattr(Scale, "factor", factor)
+            assert [x.sum().compute(), x.max().compute()] == [4 * factor, factor]
+            helpers.forgotten(keen)
+
+
 def slow(block):
     helpers.count()
     return block + 1
