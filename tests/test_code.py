@@ -102,6 +102,20 @@ def test_changed_global_while_another_result_is_alive(keen):
     assert [x.mean().compute(), x.sum().compute()] == [2, 8]
 
 
+def test_changed_global_where_the_new_graph_shows_the_same_keys(keen):
+    namespace = {"__name__": "__main__", "FACTOR": 1}
+    exec("def scaled(block):\n    return block * FACTOR\n", namespace)
+    x = da.ones(4, chunks=2).map_blocks(namespace["scaled"], meta=META)
+    mean = keen.compute(x.mean())
+    assert mean.result() == 1
+    namespace["FACTOR"] = 2
+    assert x.compute().tolist() == [2, 2, 2, 2]
+    namespace["FACTOR"] = 3
+    both = dask.delayed(sum, pure=True)([x.min(), x.max()])
+    assert both.compute() == 6
+    assert mean.result() == 1, "what somebody holds stays as it is"
+
+
 class Scale:
     """Settings that a notebook keeps in a class."""
 

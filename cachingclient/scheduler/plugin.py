@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any
 
@@ -257,11 +257,19 @@ class CachePlugin(SchedulerPlugin):
 
     def withdraw(self, names: Collection[Any], keys: Collection[Key]) -> None:
         """Let go of names from another thread, and wait until it is done."""
+        self._on_loop(lambda: self.release.names(names, keys))
+
+    def renew(self, tasks: Mapping[Key, Any]) -> None:
+        """Let the scheduler compute stale keys as they would be now; from another thread."""
+        if tasks:
+            self._on_loop(lambda: self.release.renew(tasks))
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
         done: ThreadFuture[None] = ThreadFuture()
 
         def work() -> None:
             try:
-                self.release.names(names, keys)
+                call()
             except Exception as e:
                 self.switch_off(e)
             finally:

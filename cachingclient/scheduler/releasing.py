@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cachingclient.admission import STALE, key_name
@@ -89,6 +89,19 @@ class Release:
         for key, ts in self.scheduler.tasks.items():
             if key_name(key) in names and (edited or ts.state != "released"):
                 self.books.tainted.add(key)
+
+    def renew(self, tasks: Mapping[Key, Any]) -> None:
+        """Take other tasks for stale keys that the scheduler knows, and that are not there.
+
+        A barrier showed them to it, of something that somebody still holds; plain dask, which
+        had fused them, would not know them.
+        """
+        for key, task in tasks.items():
+            ts = self.scheduler.tasks.get(key)
+            if ts is None or ts.state != "released" or key not in self.books.tainted:
+                continue
+            if ts.run_spec is not None and {d.key for d in ts.dependencies} == task.dependencies:
+                ts.run_spec = task
 
     def downstream(self, names: Collection[Any]) -> None:
         """Let go of names, and of what was computed from them."""

@@ -92,9 +92,11 @@ class Submission:
         """Note what the graph came to; runs in the thread that made it."""
         self.used, self.total, self.skipped = used, total, skipped
 
-    def judged(self, verdict: Verdict, tasks: Collection[Key]) -> None:
+    def judged(self, verdict: Verdict, tasks: Mapping[Key, Any]) -> None:
         """Note which names may be kept, and let go of the others; runs in that thread too."""
         self.verdict = verdict
+        if self.stale_names:
+            self.plugin.renew({k: t for k, t in tasks.items() if key_name(k) in self.stale_names})
         use = self.request.use
         refused = verdict.denied if use else verdict.denied.keys() | verdict.allowed
         if not refused:
