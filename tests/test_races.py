@@ -34,8 +34,8 @@ def evicted_on_the_way(monkeypatch, keen):
     planned = Submission.planned
     times = []
 
-    def evict(self, verdict, used, *args, **kwargs):
-        planned(self, verdict, used, *args, **kwargs)
+    def evict(self, used, *args, **kwargs):
+        planned(self, used, *args, **kwargs)
         if used:
             times.append(len(used))
             # Comes before the event loop hears that the graph is ready.
