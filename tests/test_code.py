@@ -84,6 +84,60 @@ def test_redefined_in_a_notebook(keen):
     assert values == [8, 12]
 
 
+def test_changed_global_while_another_result_is_alive(keen):
+    # As in a notebook: its functions travel with the globals that they use. The scheduler knows
+    # all that the mean was made of, by the tasks as they were.
+    namespace = {"__name__": "__main__", "FACTOR": 1}
+    exec("def scaled(block):\n    return block * FACTOR\n", namespace)
+    x = da.ones(4, chunks=2).map_blocks(namespace["scaled"], meta=META)
+    mean = keen.compute(x.mean())
+    assert (mean.result(), x.sum().compute()) == (1, 4)
+    helpers.wait_until(lambda: len(keen.futures) == 1)
+    namespace["FACTOR"] = 2
+    with helpers.logged("distributed.scheduler") as messages:
+        assert [x.max().compute(), x.sum().compute(), x.sum().compute()] == [2, 8, 8]
+    assert not messages
+    del mean
+    helpers.forgotten(keen)
+    assert [x.mean().compute(), x.sum().compute()] == [2, 8]
+
+
+def test_changed_global_where_the_new_graph_shows_the_same_keys(keen):
+    namespace = {"__name__": "__main__", "FACTOR": 1}
+    exec("def scaled(block):\n    return block * FACTOR\n", namespace)
+    x = da.ones(4, chunks=2).map_blocks(namespace["scaled"], meta=META)
+    mean = keen.compute(x.mean())
+    assert mean.result() == 1
+    namespace["FACTOR"] = 2
+    assert x.compute().tolist() == [2, 2, 2, 2]
+    namespace["FACTOR"] = 3
+    both = dask.delayed(sum, pure=True)([x.min(), x.max()])
+    assert both.compute() == 6
+    assert mean.result() == 1, "what somebody holds stays as it is"
+
+
+class Scale:
+    """Settings that a notebook keeps in a class."""
+
+    factor = 1
+
+    def __call__(self, block):
+        return block * self.factor
+
+
+def scaled_by_class(block):
+    return block * Scale.factor
+
+
+def test_changed_constant_of_a_class(keen, monkeypatch):
+    for function in (Scale(), scaled_by_class):
+        x = da.ones(4, chunks=2).map_blocks(function, meta=META)
+        for factor in (1, 2, 3):
+            monkeypatch.setattr(Scale, "factor", factor)
+            assert [x.sum().compute(), x.max().compute()] == [4 * factor, factor]
+            helpers.forgotten(keen)
+
+
 def slow(block):
     helpers.count()
     return block + 1

@@ -110,6 +110,28 @@ def test_what_else_was_made_of_it_is_stale_too(keen, tmp_path):
     assert ran() == 1, "the other file has not changed"
 
 
+def load_slowly(path):
+    value = load(path)
+    helpers.note(f"{path}.read")
+    time.sleep(0.3)
+    return value
+
+
+def test_what_is_being_read_when_it_changes_is_not_kept(keen, tmp_path):
+    path = str(tmp_path / "x.npy")
+    write(path, 1)
+    x = dask.delayed(load_slowly, pure=True)(path)
+    total, largest = (dask.delayed(f, pure=True)(x) for f in (np.sum, np.max))
+    early = keen.compute(total)
+    helpers.wait_until(lambda: helpers.noted(f"{path}.read"))
+    write(path, 2)
+    late = keen.compute(largest)  # joins what runs, as with a plain client
+    distributed.wait([early, late])
+    del early, late
+    helpers.forgotten(keen)
+    assert (total.compute(), largest.compute()) == (200, 2)
+
+
 def test_same_size_and_time_of_modification(keen, tmp_path):
     path = str(tmp_path / "x.npy")
     write(path, 1)

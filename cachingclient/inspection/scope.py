@@ -145,7 +145,8 @@ class Scope:
 
     def _of_class(self, cls: type, name: str) -> Any:
         found = static(cls, name)
-        if is_own(found) and is_own(cls):
+        if is_own(cls):
+            # a constant of the class, too, may be another one the next time
             self.loaded.append((cls, name, class_dict(cls).get(name, MISSING)))
         return found
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future as ThreadFuture
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +26,7 @@ from cachingclient.scheduler.durations import Durations
 from cachingclient.scheduler.environment import Environment
 from cachingclient.scheduler.erring import Erred
 from cachingclient.scheduler.forgetting import ForgetGuard
-from cachingclient.scheduler.freshness import Freshness
+from cachingclient.scheduler.freshness import CODE, Freshness
 from cachingclient.scheduler.guard import guarded
 from cachingclient.scheduler.holding import Holder, stimulus
 from cachingclient.scheduler.keeping import Keeper
@@ -225,7 +225,7 @@ class CachePlugin(SchedulerPlugin):
         """Hear which names of the next graph may be kept, and which not."""
         self.erred.let_go()
         self.release.names(denied)
-        self.release.stale(self.freshness.submitted(sources, unsure))
+        self._compare(sources, unsure)
         self.release.stale(self.freshness.made(readers))
         self.books.allow(allowed)
         self.ledger.policy.request()
@@ -241,20 +241,35 @@ class CachePlugin(SchedulerPlugin):
         self.erred.let_go()
         self.ledger.policy.request()
         self.detaching.settle()
-        self.release.stale(self.freshness.submitted(request.sources, request.unsure))
+        self._compare(request.sources, request.unsure)
         submission = Submission(self, request, self.submissions.deadline())
         self.submissions.add(submission)
         # What is said of its keys before this was said of an earlier submission.
         self._tell(request.client, {"op": "cachingclient-arrived", "number": request.number})
         return submission
 
+    def _compare(self, sources: Mapping[Any, str], unsure: Collection[Any]) -> None:
+        """Let go of what was made of sources as they were before."""
+        code = {source: d for source, d in sources.items() if str(source).startswith(CODE)}
+        self.release.stale(self.freshness.submitted(code), edited=True)
+        others = {source: d for source, d in sources.items() if source not in code}
+        self.release.stale(self.freshness.submitted(others, unsure))
+
     def withdraw(self, names: Collection[Any], keys: Collection[Key]) -> None:
         """Let go of names from another thread, and wait until it is done."""
+        self._on_loop(lambda: self.release.names(names, keys))
+
+    def renew(self, tasks: Mapping[Key, Any]) -> None:
+        """Let the scheduler compute stale keys as they would be now; from another thread."""
+        if tasks:
+            self._on_loop(lambda: self.release.renew(tasks))
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
         done: ThreadFuture[None] = ThreadFuture()
 
         def work() -> None:
             try:
-                self.release.names(names, keys)
+                call()
             except Exception as e:
                 self.switch_off(e)
             finally:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cachingclient.admission import STALE, key_name
@@ -70,16 +70,38 @@ class Release:
         self.books.deny(names)
         self.now({*self.ledger.of_names(names), *self._kept(self._upstream(keys))})
 
-    def stale(self, names: Collection[Any]) -> None:
-        """Let go of names that are no longer what would be computed now."""
+    def stale(self, names: Collection[Any], edited: bool = False) -> None:
+        """Let go of names that are no longer what would be computed now.
+
+        Parameters
+        ----------
+        names : collection
+        edited : bool
+            Whether it is the code that has changed, and not what it reads.
+        """
         if not names:
             return
         self.books.deny(names, STALE)
         self.now(self.ledger.of_names(names))
-        # What users hold themselves stays, and is used: nothing made of it may be kept.
+        # What users hold themselves stays, and is used, as is what runs now: nothing made of it
+        # may be kept. What has to run for them once more would run the code as it was then: the
+        # scheduler keeps the task by which it knows a key.
         for key, ts in self.scheduler.tasks.items():
-            if ts.state == "memory" and key_name(key) in names:
+            if key_name(key) in names and (edited or ts.state != "released"):
                 self.books.tainted.add(key)
+
+    def renew(self, tasks: Mapping[Key, Any]) -> None:
+        """Take other tasks for stale keys that the scheduler knows, and that are not there.
+
+        A barrier showed them to it, of something that somebody still holds; plain dask, which
+        had fused them, would not know them.
+        """
+        for key, task in tasks.items():
+            ts = self.scheduler.tasks.get(key)
+            if ts is None or ts.state != "released" or key not in self.books.tainted:
+                continue
+            if ts.run_spec is not None and {d.key for d in ts.dependencies} == task.dependencies:
+                ts.run_spec = task
 
     def downstream(self, names: Collection[Any]) -> None:
         """Let go of names, and of what was computed from them."""

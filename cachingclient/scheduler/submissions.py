@@ -82,17 +82,21 @@ class Submission:
             return None
         if not all(d in tasks for d in task.dependencies):
             return None
-        if self.stale_names and any(key_name(d) in self.stale_names for d in task.dependencies):
-            return None
+        # The scheduler will not take another task for a stale key: it has got one.
+        if self.stale_names and key_name(key) not in self.stale_names:
+            if any(key_name(d) in self.stale_names for d in task.dependencies):
+                return None
         return task
 
     def planned(self, used: list[Key], total: int, skipped: int) -> None:
         """Note what the graph came to; runs in the thread that made it."""
         self.used, self.total, self.skipped = used, total, skipped
 
-    def judged(self, verdict: Verdict, tasks: Collection[Key]) -> None:
+    def judged(self, verdict: Verdict, tasks: Mapping[Key, Any]) -> None:
         """Note which names may be kept, and let go of the others; runs in that thread too."""
         self.verdict = verdict
+        if self.stale_names:
+            self.plugin.renew({k: t for k, t in tasks.items() if key_name(k) in self.stale_names})
         use = self.request.use
         refused = verdict.denied if use else verdict.denied.keys() | verdict.allowed
         if not refused:
