@@ -32,11 +32,19 @@ class Job:
     ways : iterable of callable
         ``way(keys)`` sends the computation; each needs less of the cache than the one
         before, the last nothing.
+    silent : bool
+        Whether the scheduler does not say that it has got it.
     """
 
-    def __init__(self, keys: Iterable[Key], ways: Iterable[Callable[[list[Key]], Any]]) -> None:
+    def __init__(
+        self,
+        keys: Iterable[Key],
+        ways: Iterable[Callable[[list[Key]], Any]],
+        silent: bool = False,
+    ) -> None:
         self.keys = list(keys)
         self.ways = list(ways)
+        self.silent = silent
         #: tells its messages from those of an earlier job of the same keys
         self.number = next(_numbers)
         #: whether the scheduler has got it: what it says of the keys from then on counts
@@ -44,7 +52,7 @@ class Job:
 
     def send(self, keys: list[Key]) -> Any:
         """Send it in the next way."""
-        self.arrived = False
+        self.arrived = self.silent
         return self.ways.pop(0)(keys)
 
 
@@ -106,6 +114,16 @@ class PendingJobs:
         """
         job = self._jobs.get(key)
         return job if job is not None and job.ways and not job.arrived else None
+
+    def last_ways(self, keys: Iterable[Key]) -> list[tuple[Callable[[list[Key]], Any], list[Key]]]:
+        """How keys that are not in memory yet would be sent at last, and which they are."""
+        found: dict[int, tuple[Callable[[list[Key]], Any], list[Key]]] = {}
+        for key in keys:
+            job = self._jobs.get(key)
+            ways = job.ways[-1:] if job is not None else []
+            if ways:
+                found.setdefault(id(job), (ways[0], []))[1].append(key)
+        return list(found.values())
 
     def sweep(self, is_wanted: Callable[[Key], bool]) -> None:
         """Drop jobs of which no message came, and that nobody waits for."""

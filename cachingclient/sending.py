@@ -109,7 +109,41 @@ class Sending:
 
     def _send_after(self, message: dict[str, Any], expr: Any) -> dict[Key, Future]:
         self.session.voice.say(**message)
-        return self.send(expr, self.keys)
+        before = self._on_their_way(expr)
+        if not before:
+            return self.send(expr, self.keys)
+        # What it depends on may turn out to be lost, and nobody but this may need it by now.
+        way = self._way(expr)
+
+        def again(keys: list[Key]) -> dict[Key, Future]:
+            client = self.session.client
+            there: list[Any] = []
+            for send, needed in before:
+                # What somebody holds has been sent again for itself, before this was cancelled.
+                if gone := [k for k in needed if k not in client.futures]:
+                    there.append(send(gone))
+                there += [Future(k, client) for k in needed]
+            try:
+                return way(keys)
+            finally:
+                there.clear()
+
+        job = Job(list(dict.fromkeys(self.keys)), [way, again], silent=True)
+        return self._as_asked(self.session.pending.send(job), {})
+
+    def _on_their_way(self, expr: Any) -> list[tuple[Callable[[list[Key]], Any], list[Key]]]:
+        """Ways to send again what tasks depend on, and its keys: the scheduler may still have to
+        say that it is lost."""
+        pending = self.session.pending
+        if not len(pending):
+            return []
+        needs: set[Key] = set()
+        if isinstance(expr, internals.LLGExpr):
+            for task in internals.as_graph(expr.__dask_graph__()).values():
+                needs |= task.dependencies
+        elif isinstance(expr, internals.MapExpr):
+            needs = {a.key for it in expr.iterables for a in it if isinstance(a, Future)}
+        return pending.last_ways(needs)
 
     def _refused(self, expr: Any) -> dict[str, Any]:
         inside = expr.__dask_graph__() if isinstance(expr, internals.LLGExpr) else self.keys

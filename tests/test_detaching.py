@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -70,6 +72,28 @@ def test_workers_forget_them_too(c):
     del y, total
     c.wait_forgotten()
     wait_until(lambda: not known())
+
+
+def test_restarted_while_tasks_are_packed(c, monkeypatch):
+    """What is kept afterwards is detached as well."""
+    go_on = threading.Event()
+    pack = detaching.Draft.pack
+
+    def slow_pack(draft):
+        assert go_on.wait(30)
+        return pack(draft)
+
+    monkeypatch.setattr(detaching.Draft, "pack", slow_pack)
+    try:
+        assert build().sum().compute() == SUM
+        wait_until(lambda: c.detaching._packing is not None)
+        c.wait_forgotten()
+        c.on_loop(c.plugin.restart, c.scheduler)
+    finally:
+        go_on.set()
+    helpers.ran()
+    c.warm()
+    c.wait_forgotten()
 
 
 def test_what_a_user_holds_is_not_detached(c):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 import dask
@@ -9,6 +11,7 @@ import distributed
 import helpers
 import pytest
 from distributed import wait
+from distributed.protocol.pickle import dumps
 from helpers import wait_until
 from utils_loss import (
     BLOCKS,
@@ -23,7 +26,9 @@ from utils_loss import (
 )
 
 from cachingclient import caching
+from cachingclient.config import read_settings
 from cachingclient.scheduler import healing
+from cachingclient.scheduler.plugin import CachePlugin
 
 
 @pytest.fixture
@@ -279,6 +284,32 @@ def test_one_that_is_hopeless_does_not_keep_others_from_healing(c, monkeypatch):
     wait(others, 30)
     assert not any(f.cancelled() for f in others)
     del y, futures, others
+    c.wait_forgotten()
+
+
+def test_another_plugin_is_registered_at_the_moment_of_a_loss(c):
+    """What is lost then is healed by the first one, and what is lost later by the second."""
+    x = c.warm()
+    y = x.persist()
+    wait(y, 30)
+
+    async def lose_and_register(victim):
+        new = CachePlugin(read_settings(None))
+        await asyncio.gather(
+            c.scheduler.remove_worker(victim, stimulus_id="test"),
+            c.scheduler.register_scheduler_plugin(dumps(new), idempotent=False),
+        )
+
+    for _ in range(2):
+        helpers.ran()
+        victim = next(a for a in c.scheduler.workers if c.blocks_on(a, x.name))
+        lost = c.blocks_on(victim, x.name)
+        c.on_loop(lose_and_register, victim)
+        assert not wait(y, 30).not_done
+        assert calls_of("slow") == Counter(lost)
+    del y
+    c.plugin = c.scheduler.plugins["cachingclient"]
+    c.detaching = c.plugin.detaching
     c.wait_forgotten()
 
 

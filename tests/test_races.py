@@ -137,3 +137,40 @@ def test_error_is_the_users_own(keen, evicted_on_the_way):
     with pytest.raises(ZeroDivisionError):
         x.map_blocks(lambda block: 1 / 0, dtype="f8", meta=META).sum().compute()
     assert x.max().compute() == 1
+
+
+def add_one(value):
+    return value + 1
+
+
+@pytest.mark.parametrize("hold", [True, False], ids=["held", "dropped"])
+@pytest.mark.parametrize("way", ["submit", "pure", "map", "chain"])
+def test_submitted_with_what_is_lost_on_the_way(keen, way, hold):
+    """It was sent when nobody knew yet: it is sent again after what it depends on."""
+    total = build().sum()
+    first_question(build())
+    assert total.compute() == 8
+    (key,) = [k for k in keen._session.recent._keys if keen._session.recent.knows([k])][-1:]
+    helpers.forgotten(keen)
+    keen.cache.clear()
+    helpers.wait_until(lambda: not plugin_of(keen).scheduler.tasks)
+    helpers.wait_until(lambda: not keen._session.recent.knows([key]))
+    keen._session.recent.kept([key])
+    helpers.ran()
+    first = keen.compute(total)
+    assert first.key == key
+    if way == "map":
+        (second,) = keen.map(add_one, [first])
+    else:
+        second = keen.submit(add_one, first, **({"pure": True} if way == "pure" else {}))
+    if way == "chain":
+        second = keen.submit(add_one, second, pure=True)
+    if not hold:
+        del first
+    assert second.result(timeout=20) == (10 if way == "chain" else 9)
+    assert not hold or first.result(timeout=20) == 8
+    assert helpers.ran() == 4
+    first = second = None
+    helpers.forgotten(keen)
+    keen.cache.clear()
+    helpers.wait_until(lambda: not plugin_of(keen).scheduler.tasks)

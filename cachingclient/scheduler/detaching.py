@@ -378,6 +378,8 @@ class Detaching:
             self._timer = None
         if self._packing is not None:
             self._packing.cancel()
+            # It files nothing any more: after a restart others are packed.
+            self._packing = None
 
     def close(self) -> None:
         """Give everything that somebody uses its tasks back: not inside a transition."""

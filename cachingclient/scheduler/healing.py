@@ -75,7 +75,9 @@ class Healing:
 
     def succeed(self, other: Healing) -> None:
         """Go on with what another one has parked; it ends what it has begun."""
-        self.parked, self._fresh, self._orphans = other.parked, other._fresh, other._orphans
+        # Not what has just been parked there: what begins with it is due already, over there,
+        # and would not be due here.
+        self.parked = other.parked
 
     def park(self, ts: TaskState) -> None:
         """A key with a stand-in has left memory: inside a transition."""
