@@ -33,6 +33,17 @@ class Verdict(NamedTuple):
     #: {name: names of the tasks that it was fused into}
     wholes: dict[Any, set[Any]]
 
+    def refused(self, reason: str) -> Verdict:
+        """The same, with nothing allowed.
+
+        Examples
+        --------
+        >>> Verdict({"a"}, {"b": "not pure"}, {}, {}).refused("stale").denied
+        {'a': 'stale', 'b': 'not pure'}
+        """
+        denied = {**dict.fromkeys(self.allowed, reason), **self.denied}
+        return self._replace(allowed=set(), denied=denied)
+
 
 def judge(
     graph: Mapping[Key, Any],

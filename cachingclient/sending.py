@@ -128,7 +128,7 @@ class Sending:
             finally:
                 there.clear()
 
-        job = Job(list(dict.fromkeys(self.keys)), [way, again], silent=True)
+        job = Job(list(dict.fromkeys(self.keys)), [way, again, again], silent=True)
         return self._as_asked(self.session.pending.send(job), {})
 
     def _on_their_way(self, expr: Any) -> list[tuple[Callable[[list[Key]], Any], list[Key]]]:

@@ -13,7 +13,7 @@ import dask.array as da
 import helpers
 import numpy as np
 import pytest
-from distributed import WorkerPlugin
+from distributed import WorkerPlugin, wait
 from helpers import ran
 
 from cachingclient import Client

@@ -63,6 +63,7 @@ class Submission:
     def __init__(self, kept: Mapping = {}) -> None:  # noqa: B006 - never changed
         self.kept = kept
         self.trusted: frozenset = frozenset()
+        self.layers: list = []
         self.verdict: Verdict | None = None
         self.used: list = []
 

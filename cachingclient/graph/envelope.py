@@ -9,7 +9,7 @@ from typing import Any
 
 from dask.typing import Key
 
-from cachingclient.admission import Rules, has_token, key_name
+from cachingclient.admission import STALE, Rules, has_token, key_name
 from cachingclient.graph.barriers import expose, graphs_of, protect, size_of, worth_reading
 from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.graph.pruning import prune_layers, prune_tasks
@@ -118,6 +118,9 @@ class Envelope:
             rules=request.rules,
             sources=submission.sources,
         )
+        if not submission.stale_names.isdisjoint(submission.layers):
+            # Results of what somebody holds of such a layer have the names of these.
+            verdict = verdict.refused(STALE)
         denied = verdict.denied
 
         def is_kept(key: Key) -> bool:

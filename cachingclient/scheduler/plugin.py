@@ -292,8 +292,7 @@ class CachePlugin(SchedulerPlugin):
     ) -> None:
         """A submission has arrived: its tasks hold what it uses from now on."""
         self.detaching.used(tasks)
-        if self.ledger.kept:
-            self.orphans.arrived(tasks)
+        self.orphans.arrived(tasks)
         submission = self.submissions.end(client)
         if submission is None or submission.outputs != keys:
             return
