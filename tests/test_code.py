@@ -102,6 +102,19 @@ def test_changed_global_while_another_result_is_alive(keen):
     assert [x.mean().compute(), x.sum().compute()] == [2, 8]
 
 
+def test_what_is_held_of_old_code_is_asked_after_the_new(keen):
+    # The same names mean another thing each: what is held is used where it is asked for itself.
+    namespace = {"__name__": "__main__", "FACTOR": 1}
+    exec("def scaled(block):\n    return block * FACTOR\n", namespace)
+    x = da.ones(4, chunks=2).map_blocks(namespace["scaled"], meta=META)
+    held = (x + 1).persist()
+    wait(held)
+    namespace["FACTOR"] = 2
+    assert (x + 1).max().compute() == 3
+    helpers.wait_until(lambda: len(keen.futures) == 2)
+    assert held.max().compute() == 2
+
+
 def test_changed_global_where_the_new_graph_shows_the_same_keys(keen):
     namespace = {"__name__": "__main__", "FACTOR": 1}
     exec("def scaled(block):\n    return block * FACTOR\n", namespace)
