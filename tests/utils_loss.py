@@ -118,8 +118,13 @@ class Cluster:
     def wait_forgotten(self):
         """Release all: the scheduler has not a task left."""
         helpers.forgotten(self.client)
-        self.client.cache.clear()
-        wait_until(lambda: not self.scheduler.tasks)
+
+        def empty():
+            # What was running when it was cleared first may have been kept since.
+            self.client.cache.clear()
+            return not self.scheduler.tasks
+
+        wait_until(empty)
         for left in (
             self.detaching._packed,
             self.detaching._used,
