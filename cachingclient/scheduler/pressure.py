@@ -62,6 +62,8 @@ class Pressure:
 
     def restart(self) -> None:
         """All tasks are gone."""
+        #: bytes of a result that is no trouble to any worker
+        self._small = 0.0
         self.loads: dict[str, Load] = {}
         self.sizes = Sizes()
         self._told = Bounded(REMEMBERED)
@@ -95,19 +97,23 @@ class Pressure:
             largest = max(largest, nbytes)
             if ws not in (d.who_has or ()):
                 fetched += nbytes
-        load = self._sent[ts.key] = self._load(ws)
         # What nobody has seen yet is guessed to be as large as what it is made of.
-        load.expect(ts.key, fetched + self.sizes.expected(ts.prefix.name, largest))
-        self.relieve(ws)
+        expected = fetched + self.sizes.expected(ts.prefix.name, largest)
+        if expected > SMALL * ws.memory_limit:
+            load = self._sent[ts.key] = self._load(ws)
+            load.expect(ts.key, expected)
+            self.relieve(ws)
 
     def _is_there(self, ts: TaskState) -> None:
-        self.sizes.ran(ts.prefix.name, self.nbytes(ts))
+        nbytes = self.nbytes(ts)
+        self.sizes.ran(ts.prefix.name, nbytes)
         places = self.plugin.ledger.places
         for ws in ts.who_has or ():
             for d in ts.dependencies:
                 if d.key in self.plugin.ledger and ws in (d.who_has or ()):
                     places.came(d.key, ws.address)
-            self.relieve(ws)
+            if nbytes > self._small:  # many small ones are noticed at the next reading
+                self.relieve(ws)
 
     def nbytes(self, ts: TaskState) -> int:
         """Bytes of a result: as its worker told, where dask does not see all of it."""
@@ -164,6 +170,8 @@ class Pressure:
     def _load(self, ws: WorkerState) -> Load:
         load = self.loads.get(ws.address)
         if load is None:
+            limits = [w.memory_limit for w in self.scheduler.workers.values()]
+            self._small = SMALL * min(limits, default=0)
             config = dask.config.get("distributed.worker.memory")
             marks = (config.get(k, False) for k in ("target", "spill", "pause"))
             load = Load(Thresholds.of(ws.memory_limit, *marks), ws.nthreads)

@@ -29,6 +29,8 @@ SOON = 0.005
 #: Share of the limit below which there is nothing to tell, and a change that is worth telling.
 ATTENTION = 0.4
 CHANGE = 0.02
+#: Share of the limit from which each result is looked at, and that of a result that always is.
+HIGH, NOTICED = 0.3, 0.002
 #: A result that is larger by so many bytes than dask thinks is worth telling.
 HIDDEN = 1_000_000
 
@@ -49,6 +51,8 @@ class MemoryWatch:
         self.limit: int = worker.memory_manager.memory_limit or 0
         self._told = self._told_spilled = self._unmanaged = 0
         self._looked = 0.0
+        #: whether the process is so large that small results count too
+        self._high = True
         #: {key that runs: bytes of the process beside what tasks returned, when it began}
         self._before: dict[Key, int] = {}
         self._failed = False
@@ -104,6 +108,7 @@ class MemoryWatch:
         self._looked = now
         reading = self.reading()
         process, spilled = reading["process"], reading["spilled"]
+        self._high = process > HIGH * self.limit
         changed = abs(process - self._told) > CHANGE * self.limit
         high = max(process, self._told) > ATTENTION * self.limit
         grown = spilled - self._told_spilled > CHANGE * self.limit
@@ -119,7 +124,9 @@ class MemoryWatch:
             if finish == "memory":
                 if start in ("executing", "long-running"):
                     self._size(key)
-                self.look()
+                ts = self.worker.state.tasks.get(key)
+                if self._high or (ts is not None and (ts.nbytes or 0) > NOTICED * self.limit):
+                    self.look()
             elif finish == "executing":
                 self._before[key] = self._unmanaged
             elif start == "executing":
