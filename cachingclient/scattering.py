@@ -100,7 +100,8 @@ def scatter(
     if _on_worker() or not is_named_by_content(args, kwargs):
         return scattered
     data = args[0] if args else kwargs["data"]
-    if not inspect.isawaitable(scattered):
+    # A future can be awaited too, for its result.
+    if isinstance(scattered, distributed.Future) or not inspect.isawaitable(scattered):
         trust(trustworthy(data, scattered))
         return scattered
 

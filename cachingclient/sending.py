@@ -97,7 +97,7 @@ class Sending:
             job = Job(list(dict.fromkeys(self.keys)), ())
             way = self._way(Envelope(expr, self._request(job.keys, number=job.number, use=False)))
             # What the scheduler knows of its keys may be on its way out: that is over soon.
-            job.ways = [way, way]
+            job.ways = [way, way, self._way(expr)]
             return lambda: self._as_asked(self.session.pending.send(job), {})
         how = {k: self.kw[k] for k in _HOW if self.kw.get(k)}
         session = self.session

@@ -505,6 +505,14 @@ def check_held(client):
     assert helpers.held(client)
 
 
+@pytest.mark.parametrize("data", [3, "text", [3], (1, 2), {"a": 1}, abs, None])
+def test_scatter_returns_what_a_plain_client_returns(caching_client, data):
+    with distributed.Client(caching_client.cluster, set_as_default=False) as plain:
+        theirs, ours = plain.scatter(data), caching_client.scatter(data)
+        assert type(ours) is type(theirs)
+        assert str(caching_client.gather(ours)) == str(plain.gather(theirs))
+
+
 def test_what_is_made_of_scattered_data_is_held(caching_client):
     check_held(caching_client)
     caching_client.cache.clear()

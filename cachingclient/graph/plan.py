@@ -65,7 +65,7 @@ def make_plan(
         lifted |= of_graph.lifted
     alive, candidates = _candidates(graphs, facts, settings)
     new, renamed = finalize.rename(expr, lambda name: name not in denied, said, cancelled)
-    _deny_random_names(graphs, {*renamed}, trusted, denied)
+    _deny_random_names(graphs, renamed, trusted, denied)
     return Plan(new, renamed, denied, lifted, alive, candidates)
 
 
@@ -91,7 +91,7 @@ def _candidates(
 
 def _deny_random_names(
     graphs: list[tuple[HLGExpr, HighLevelGraph]],
-    renamed: set[Any],
+    renamed: Container[Any],
     trusted: Container[Any],
     denied: dict[Any, str],
 ) -> None:

@@ -109,7 +109,6 @@ class MemoryWatch:
         reading = self.reading()
         process, spilled = reading["process"], reading["spilled"]
         self._high = process > HIGH * self.limit
-        changed = abs(process - self._told) > CHANGE * self.limit
         high = max(process, self._told) > ATTENTION * self.limit
         grown = spilled - self._told_spilled > CHANGE * self.limit
         changed = abs(process - self._told) > CHANGE * self.limit and high
