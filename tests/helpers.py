@@ -72,6 +72,11 @@ def wait_until(true: Callable[[], Any], seconds: float = 10) -> None:
         time.sleep(0.005)
 
 
+def name_of(function: Any) -> str:
+    """Name of a test of a function, the same in every process of pytest-xdist."""
+    return getattr(function, "__name__", type(function).__name__)
+
+
 def forgotten(client: distributed.Client) -> None:
     """Wait until the client has let go of every future of its own."""
     with contextlib.suppress(AssertionError):

@@ -86,10 +86,15 @@ def test_names_with_a_token(name):
     assert has_token(name)
 
 
+# Not made anew: names of tests have to be the same in every process of pytest-xdist.
+UUID1 = "a6d8f3de-ec48-11f1-880c-325096b39f47"
+UUID4 = "1f7c5f0e-9d2a-4f0b-8a57-6f6f3f1c2b9d"
+
+
 @pytest.mark.parametrize(
     "name",
     ["", "x", "x-1", "sum-0123456789abcdef", f"{A}-chunk", f"{A}-0", f"x{TOKEN}", f"x-{TOKEN}0"]
-    + [A.upper(), f"x-{uuid.uuid4()}", f"x-{uuid.uuid1()}", str(uuid.uuid4()), f"x-{'g' * 32}"]
+    + [A.upper(), f"x-{UUID4}", f"x-{UUID1}", UUID4, f"x-{'g' * 32}"]
     + [("x", 0), (A, 0), 5, None, A.encode(), 3.5, frozenset()],
 )
 def test_names_without_a_token(name):

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.random as npr
 import pandas as pd
 import pytest
+from helpers import name_of
 from numpy.random import normal
 
 from cachingclient.inspection import fingerprint, impurity
@@ -517,7 +518,7 @@ def test_impure(function, text):
         assert text in impurity(function)
 
 
-@pytest.mark.parametrize("function", PURE, ids=lambda f: str(getattr(f, "__name__", f)))
+@pytest.mark.parametrize("function", PURE, ids=name_of)
 def test_pure(function):
     for _ in range(2):
         assert impurity(function) is None

@@ -19,7 +19,7 @@ import pandas as pd
 import pytest
 from dask._task_spec import Task, TaskRef
 from distributed import Client, get_worker, secede, worker_client
-from helpers import INPROC, PROCESS, calls, count, logged, wait_until
+from helpers import INPROC, PROCESS, calls, count, logged, name_of, wait_until
 
 from cachingclient.worker import copies
 from cachingclient.worker.copies import copied
@@ -332,12 +332,12 @@ CAUGHT = [
 ]
 
 
-@pytest.mark.parametrize("function", CLEARED, ids=str)
+@pytest.mark.parametrize("function", CLEARED, ids=name_of)
 def test_cleared(function):
     assert function_verdict(function) == CLEAR
 
 
-@pytest.mark.parametrize("function", CAUGHT, ids=str)
+@pytest.mark.parametrize("function", CAUGHT, ids=name_of)
 def test_caught(function):
     assert function_verdict(function) != CLEAR
 
