@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -12,7 +15,8 @@ from dask.utils import format_bytes
 from cachingclient.admission import key_name
 from cachingclient.config import parse_limit
 from cachingclient.explaining import Explanation
-from cachingclient.info import CacheInfo, Entry, entries_from_message, from_message
+from cachingclient.info import CacheInfo, Entries, entries_from_message, from_message
+from cachingclient.panel import with_panel
 
 if TYPE_CHECKING:
     from cachingclient.session import Session
@@ -40,14 +44,41 @@ class Cache:
     def __repr__(self) -> str:
         return f"<Cache of {self._session.client!r}>"
 
-    def _ask(self, method: str, default: Any, read: Any = None, **kwargs: Any) -> Any:
+    def _repr_html_(self) -> str:
+        return with_panel("", self._session) or f"<pre>{escape(repr(self))}</pre>"
+
+    def _ask(
+        self,
+        method: str,
+        default: Any,
+        read: Callable[[Any], Any] = lambda answer: answer,
+        does: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Ask the scheduler; where it keeps no cache, say so and return a default.
+
+        Parameters
+        ----------
+        method : str
+        default : object
+        read : callable
+            Makes something of the answer.
+        does : bool
+            Whether something was to be done: then it is said also where the cache is off because
+            the user wants no cache.
+        **kwargs
+            For the method.
+        """
+
         async def ask() -> Any:
-            if self._session.scheduler_id is None:
-                return default
-            answer = await self._session.call(method, **kwargs)
-            if answer is None and read is not None:
-                return default  # a scheduler that has not got the cache back yet
-            return answer if read is None else read(answer)
+            absent = self._session.absent()
+            answer = None if absent else await self._session.call(method, **kwargs)
+            if answer is not None:
+                return read(answer)
+            if self._session.settings.cache_limit or does:
+                text = absent or "The scheduler keeps no cache now."
+                warnings.warn(f"{text} {method}() has nothing to act upon.", stacklevel=2)
+            return default
 
         return self._session.client.sync(ask)
 
@@ -55,8 +86,8 @@ class Cache:
         """Counters since the cache was made; ``after - before`` works field by field."""
         return self._ask("info", CacheInfo(), from_message)
 
-    def entries(self, prefix: str | None = None) -> list[Entry]:
-        """What is kept, one entry a layer, most valuable first.
+    def entries(self, prefix: str | None = None) -> Entries:
+        """What is kept, one entry a layer, most valuable first: a list that shows as a table.
 
         Parameters
         ----------
@@ -65,7 +96,7 @@ class Cache:
         """
         if prefix is not None and not isinstance(prefix, str):
             raise TypeError(f"prefix must be a text, got {prefix!r}")
-        return self._ask("entries", [], entries_from_message, prefix=prefix)
+        return self._ask("entries", Entries(), entries_from_message, prefix=prefix)
 
     def explain(self, collection: Any) -> Explanation:
         """Layer by layer: what would be reused or kept if this was computed now, and why not.
@@ -91,12 +122,12 @@ class Cache:
         what = prefix_or_collection
         self._session.recent.clear()
         if what is None or isinstance(what, str):
-            return self._ask("clear", None, prefix=what)
+            return self._ask("clear", None, _nothing, does=True, prefix=what)
         if not dask.is_dask_collection(what):
             raise TypeError(
                 f"prefix_or_collection must be a text or a dask collection, got {what!r}"
             )
-        return self._ask("clear", None, names=list(names_of(what)))
+        return self._ask("clear", None, _nothing, does=True, names=list(names_of(what)))
 
     def pin(self, collection: Any) -> None:
         """Keep a collection when it is computed next, and don't evict it.
@@ -128,7 +159,8 @@ class Cache:
                     f"{format_bytes(answer['limit'])}: persist it, or resize the cache"
                 )
 
-        return self._ask("pin", None, read, names=list(outputs_of(collection)), nbytes=nbytes)
+        names = list(outputs_of(collection))
+        return self._ask("pin", None, read, does=True, names=names, nbytes=nbytes)
 
     def unpin(self, collection: Any) -> None:
         """Let a collection be evicted again.
@@ -144,7 +176,8 @@ class Cache:
         """
         if not dask.is_dask_collection(collection):
             raise TypeError(f"collection must be a dask collection, got {collection!r}")
-        return self._ask("unpin", None, names=list(outputs_of(collection)))
+        names = list(outputs_of(collection))
+        return self._ask("unpin", None, _nothing, does=True, names=names)
 
     def resize(self, limit: float | str) -> None:
         """Change how much may be kept, for all clients of the scheduler.
@@ -154,11 +187,15 @@ class Cache:
         limit : int, float or str
             As `cache_limit`.
         """
-        return self._ask("resize", None, lambda answer: None, limit=parse_limit(limit, "limit"))
+        return self._ask("resize", None, _nothing, does=True, limit=parse_limit(limit, "limit"))
 
     def disabled(self) -> AbstractContextManager[None]:
         """Neither read from nor add to the cache, inside ``with``: for this client and context."""
         return self._session.disabled()
+
+
+def _nothing(answer: Any) -> None:
+    """What is made of an answer that only says that it is done."""
 
 
 def outputs_of(collection: Any) -> set[Any]:

@@ -139,6 +139,7 @@ class Settings:
     checksums: tuple[str, ...]
     audit: float
     scheduler_memory: float
+    hints: bool
 
     @property
     def rules(self) -> Rules:
@@ -165,6 +166,7 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "checksums": _texts,
     "audit": _share,
     "scheduler-memory": _bytes,
+    "hints": _switch,
 }
 
 

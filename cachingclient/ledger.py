@@ -13,6 +13,8 @@ from dataclasses import dataclass
 
 from dask.typing import Key
 
+from cachingclient.hints import Regrets
+from cachingclient.news import EVICT, HIT, KEEP, News
 from cachingclient.places import Places
 from cachingclient.policy import CacheyPolicy
 
@@ -26,7 +28,7 @@ MANY_HITS = 100
 NOT_NEEDED = 0.01
 
 #: Why keys had to go: others needed their room, or running work the memory of their workers.
-LIMIT, PRESSURE, SCHEDULER = "limit", "pressure", "scheduler memory"
+LIMIT, PRESSURE, SCHEDULER = CAUSES = "limit", "pressure", "scheduler memory"
 
 
 @dataclass
@@ -93,6 +95,10 @@ class Ledger:
     evicted: Counter[str]
     #: {cause: their bytes}
     evicted_bytes: Counter[str]
+    #: what happened to keys since somebody looked
+    news: News
+    #: what was computed again for lack of room
+    regrets: Regrets
 
     def __init__(self, policy: CacheyPolicy, limit: int) -> None:
         self.policy = policy
@@ -102,6 +108,7 @@ class Ledger:
         self.places = Places()
         self.pinned = ()
         self.evicted, self.evicted_bytes = Counter(), Counter()
+        self.news, self.regrets = News(), Regrets()
         self.currsize = 0
         self.hits = self.misses = self.skipped = 0
         self.saved = self.recomputed = 0.0
@@ -131,6 +138,7 @@ class Ledger:
         self.misses += 1
         if key in self._computed:
             self.recomputed += seconds
+            self.regrets.ran(key, seconds)
             self._computed.move_to_end(key)
             return
         self._computed[key] = None
@@ -189,6 +197,7 @@ class Ledger:
         self.currsize += nbytes
         self.places.add(key, nbytes, where)
         self.policy.put(key, worth, nbytes)
+        self.news.note(KEEP, name, nbytes)
         return True, victims
 
     def _fits(self, nbytes: int, where: Collection[str]) -> bool:
@@ -236,8 +245,12 @@ class Ledger:
     def count_evicted(self, keys: Iterable[Key], cause: str) -> None:
         """Count kept keys that have to go."""
         for key in keys:
+            kept = self.kept[key]
             self.evicted[cause] += 1
-            self.evicted_bytes[cause] += self.kept[key].nbytes
+            self.evicted_bytes[cause] += kept.nbytes
+            self.news.note(EVICT, kept.name, kept.nbytes, cause)
+            if cause == LIMIT:
+                self.regrets.no_room(key, kept.name, kept.nbytes)
 
     def _evict(self, keys: list[Key], cause: str) -> None:
         self.count_evicted(keys, cause)
@@ -250,6 +263,7 @@ class Ledger:
             kept = self.kept[key]
             kept.hits += 1
             self.saved += kept.paid
+            self.news.note(HIT, kept.name, kept.nbytes)
             self.policy.touch(key)
         self.hits += len(keys)
 
@@ -281,6 +295,7 @@ class Ledger:
         self.hits, self.misses, self.skipped = other.hits, other.misses, other.skipped
         self.evicted, self.evicted_bytes = other.evicted, other.evicted_bytes
         self.saved, self.places = other.saved, other.places
+        self.news, self.regrets = other.news, other.regrets
         self.recomputed, self._computed = other.recomputed, other._computed
         for key, kept in other.kept.items():
             self.kept[key] = kept

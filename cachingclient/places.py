@@ -82,6 +82,10 @@ class Places:
         """Bytes of kept keys on a worker."""
         return self._held.get(address, 0)
 
+    def limit(self, address: str) -> int | None:
+        """Bytes that a worker may hold; None for any number."""
+        return self._shares.get(address)
+
     def fits(self, address: str, nbytes: int) -> bool:
         """Whether a worker's share has room for a key if nothing else is kept there."""
         return nbytes <= self._shares.get(address, nbytes)

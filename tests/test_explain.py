@@ -94,7 +94,7 @@ def test_table_is_readable(keen):
     x = build()
     x.sum().compute()
     lines = str(keen.cache.explain(x.std())).splitlines()
-    assert lines[0].split() == ["layer", "keys", "kept", "status"]
+    assert lines[0].split() == ["layer", "kept", "bytes", "saved", "hits", "status"]
     assert any("slow" in line and "reused" in line for line in lines)
 
 

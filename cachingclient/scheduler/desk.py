@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cachingclient.graph.choosing import Candidates, choose
+from cachingclient.news import CLEAR
+from cachingclient.scheduler import overview
 from cachingclient.scheduler.experience import Learnt
 from cachingclient.scheduler.holding import PSEUDO_CLIENT
 from cachingclient.scheduler.permits import Permits
@@ -117,37 +119,17 @@ class Desk:
             "differing": self.plugin.audits.differing,
         }
 
-    def entries(self, prefix: str | None = None) -> list[dict[str, Any]]:
+    def entries(self, prefix: str | None = None, most: int | None = None) -> list[dict[str, Any]]:
         """What is kept, a layer each, most valuable first."""
-        names = self.plugin.ledger.names
-        found = [self._entry(n) for n in names if prefix is None or n.startswith(prefix)]
-        return sorted(found, key=lambda entry: entry["score"], reverse=True)
-
-    def _entry(self, name: str) -> dict[str, Any]:
-        plugin, ledger = self.plugin, self.plugin.ledger
-        keys = ledger.names[name]
-        kept = [ledger.kept[k] for k in keys]
-        states = [plugin.scheduler.tasks[k] for k in keys if k in plugin.scheduler.tasks]
-        total = max((len(ts.group) for ts in states), default=0)
-        return {
-            "name": name,
-            "keys": len(keys),
-            "total": max(total, len(keys)),
-            "nbytes": sum(k.nbytes for k in kept),
-            "seconds": sum(k.paid for k in kept),
-            "hits": sum(k.hits for k in kept),
-            "score": sum(ledger.policy.score(k) for k in keys) / len(keys),
-            "alive": plugin.books.alive.get(name),
-            "workers": sorted({ws.address for ts in states for ws in ts.who_has or ()}),
-        }
+        return overview.entries(self.plugin, prefix, most)
 
     def explain(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         """What is kept of layers, and why the rest is not."""
-        plugin = self.plugin
-        return {
-            name: {"kept": plugin.ledger.number(name), "why": plugin.books.refused.get(name, "")}
-            for name in names
-        }
+        return overview.explain(self.plugin, names)
+
+    def overview(self) -> dict[str, Any] | None:
+        """What the cache is doing; None where it is switched off."""
+        return None if self.plugin.off else overview.overview(self.plugin)
 
     def choose(
         self,
@@ -160,14 +142,22 @@ class Desk:
         found = Candidates(**candidates)
         return list(choose(found, dependents, sizes.__getitem__, denied, Learnt(self.plugin)))
 
-    def clear(self, prefix: str | None = None, names: Iterable[Any] | None = None) -> None:
-        """Let go of everything, of a key prefix, or of some layers and what they made possible."""
+    def clear(self, prefix: str | None = None, names: Iterable[Any] | None = None) -> int:
+        """Let go of everything, of a key prefix, or of some layers and what they made possible.
+
+        Returns how many keys have gone.
+        """
+        plugin, before = self.plugin, dict(self.plugin.ledger.kept)
         if names is None:
-            self.plugin.release.now(self.plugin.ledger.matching(prefix))
+            plugin.release.now(plugin.ledger.matching(prefix))
         else:
             names = set(names)
-            self.plugin.release.now(self.plugin.detaching.made_of(names))
-            self.plugin.release.downstream(names)
+            plugin.release.now(plugin.detaching.made_of(names))
+            plugin.release.downstream(names)
+        for key, kept in before.items():
+            if key not in plugin.ledger:
+                plugin.ledger.news.note(CLEAR, kept.name, kept.nbytes)
+        return len(before) - len(plugin.ledger.kept)
 
     def pin(self, names: Iterable[Any], nbytes: int) -> dict[str, Any]:
         """Keep names when they are computed next, and don't evict them; if they can fit."""
@@ -176,9 +166,10 @@ class Desk:
             self.plugin.books.pinned.update(names)
         return {"fits": nbytes <= limit, "limit": limit}
 
-    def unpin(self, names: Iterable[Any]) -> None:
+    def unpin(self, names: Iterable[Any]) -> bool:
         """Let names be evicted again."""
         self.plugin.books.pinned.difference_update(names)
+        return True
 
     def resize(self, limit: float) -> int:
         """Change the limit; returns it in bytes."""
@@ -205,6 +196,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "info": Desk.info,
     "entries": Desk.entries,
     "explain": Desk.explain,
+    "overview": Desk.overview,
     "choose": Desk.choose,
     "clear": Desk.clear,
     "resize": Desk.resize,

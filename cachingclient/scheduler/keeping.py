@@ -128,6 +128,7 @@ class Keeper:
         if victims:
             plugin.release.soon(victims)
         if not keep:
+            plugin.ledger.regrets.no_room(key, key_name(key), ts.get_nbytes())
             plugin.books.refuse(key, "no room: what is kept is worth more")
             if key_name(key) in plugin.books.pinned:
                 plugin.warn(

@@ -14,6 +14,7 @@ from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from cachingclient.admission import REJECTED, key_name
+from cachingclient.history import History
 from cachingclient.ledger import Ledger
 from cachingclient.policy import CacheyPolicy
 from cachingclient.registry import PLUGINS
@@ -37,7 +38,9 @@ from cachingclient.scheduler.orphans import Orphans
 from cachingclient.scheduler.overhead import Overhead
 from cachingclient.scheduler.pressure import Pressure
 from cachingclient.scheduler.releasing import Release
+from cachingclient.scheduler.reporting import Reporter
 from cachingclient.scheduler.scaling import Scaling
+from cachingclient.scheduler.showing import Showing
 from cachingclient.scheduler.submissions import Submission, Submissions
 from cachingclient.scheduler.succession import go_on, take_over
 from cachingclient.scheduler.workers import Guards
@@ -99,6 +102,7 @@ class CachePlugin(SchedulerPlugin):
         self.holder = Holder(scheduler, self.switch_off)
         policy = CacheyPolicy(self.settings["halflife"])
         self.ledger = Ledger(policy, 0)
+        self.history = History()
         self.submissions = Submissions(self.settings["lease_time"])
         self._learn_anew()
         if old is not None:
@@ -148,6 +152,11 @@ class CachePlugin(SchedulerPlugin):
             scheduler, self.settings["audit"], self._differs, self.detaching.tasks_of
         )
         self.undo.add(self.audits.close)
+        self.reporter = Reporter(self)
+        self.at_the_end.add(self.reporter.stop)
+        self.showing = Showing(self)
+        for end in (self.undo, self.at_the_end):  # a scheduler that closes runs the second alone
+            end.add(self.showing.remove)
 
     def _learn_anew(self) -> None:
         self.durations = Durations()
@@ -346,7 +355,7 @@ class CachePlugin(SchedulerPlugin):
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Events are logged before the scheduler acts on them."""
-        if isinstance(msg, dict) and "action" in msg:
+        if isinstance(msg, dict) and "action" in msg and topic != NAME:
             self._event(topic, msg)
 
     @guarded
@@ -430,6 +439,10 @@ class CachePlugin(SchedulerPlugin):
         """Have all clients warn their users: each once."""
         for client in self.desk.clients:
             self._tell(client, {"op": "cachingclient-warning", "text": text})
+
+    def hint(self, client: str, text: str) -> None:
+        """Tell a client what would have saved a lot of work."""
+        self._tell(client, {"op": "cachingclient-hint", "text": text})
 
     def _tell_workers(self, detached: list[TaskState]) -> None:
         self.guards.forget_ancestors(detached)
