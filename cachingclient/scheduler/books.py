@@ -10,6 +10,7 @@ from cachingclient.bounded import Bounded
 
 if TYPE_CHECKING:
     from dask.typing import Key
+    from distributed.scheduler import TaskGroup
 
 #: Names that are remembered.
 REMEMBERED = 100_000
@@ -24,6 +25,8 @@ class Books:
     alive: Bounded
     #: {name of a layer that some computation had: None}
     seen: Bounded
+    #: {name: most keys of it that the scheduler had at one time}
+    sizes: Bounded
     #: names that the user pinned
     pinned: set[Any]
     #: {name: why its last key was not kept}
@@ -48,6 +51,7 @@ class Books:
         self.alive = Bounded(REMEMBERED)
         self.seen = Bounded(REMEMBERED)
         self.refused = Bounded(REMEMBERED)
+        self.sizes = Bounded(REMEMBERED)
         self.paid, self.outputs, self.tainted = {}, {}, set()
 
     def forgotten(self, key: Key) -> None:
@@ -70,6 +74,13 @@ class Books:
     def refuse(self, key: Key, why: str) -> None:
         """A key is not kept."""
         self.refused.note(key_name(key), why)
+
+    def has(self, name: str, group: TaskGroup) -> None:
+        """Note how many keys a layer has: the scheduler has all that its computation needs."""
+        # Names of single keys are put into one group with others, which is not their layer's.
+        number = len(group) - group.states["forgotten"] if group.name == name else 1
+        if number > self.sizes.get(name, 0):
+            self.sizes.note(name, number)
 
     def asked(self, client: str, keys: Iterable[Key], tasks: int) -> None:
         """A client asked for keys, each the result of so many tasks."""

@@ -137,6 +137,7 @@ class Keeper:
                 )
             return
         plugin.books.refused.pop(key_name(key), None)
+        plugin.books.has(key_name(key), ts.group)
         plugin.holder.keep(ts)
         plugin.detaching.keep(key)
         for client in clients:

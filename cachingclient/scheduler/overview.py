@@ -5,7 +5,7 @@ Reading any of it changes nothing: no score, no place in line.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
@@ -46,9 +46,7 @@ def overview(plugin: CachePlugin) -> dict[str, Any]:
 
 def hint(plugin: CachePlugin) -> str | None:
     """What would have saved a lot of work; None while there is nothing to say."""
-    return plugin.ledger.regrets.hint(
-        plugin.ledger.limit, lambda: cluster_memory(plugin.scheduler)
-    )
+    return plugin.ledger.regrets.hint(plugin.ledger.limit, lambda: cluster_memory(plugin.scheduler))
 
 
 def workers(plugin: CachePlugin) -> list[dict[str, Any]]:
@@ -66,7 +64,10 @@ def workers(plugin: CachePlugin) -> list[dict[str, Any]]:
 
 
 def entries(
-    plugin: CachePlugin, prefix: str | None = None, most: int | None = None
+    plugin: CachePlugin,
+    prefix: str | None = None,
+    most: int | None = None,
+    rank: Callable[[CachePlugin, str], float] | None = None,
 ) -> list[dict[str, Any]]:
     """What is kept, a layer each, most valuable first.
 
@@ -77,34 +78,42 @@ def entries(
         Only layers whose name starts with it.
     most : int, optional
         So many layers at most.
+    rank : callable, optional
+        Puts the layers in order, in place of their mean score.
     """
-    ledger = plugin.ledger
-    names = [n for n in ledger.names if prefix is None or n.startswith(prefix)]
-    score = ledger.policy.score
-    scores = {n: sum(map(score, ledger.names[n])) / len(ledger.names[n]) for n in names}
-    ranked = nlargest(len(names) if most is None else most, names, key=scores.__getitem__)
-    return [_entry(plugin, name, scores[name]) for name in ranked]
+    names = [n for n in plugin.ledger.names if prefix is None or n.startswith(prefix)]
+    rank = rank or score
+    ranks = {n: rank(plugin, n) for n in names}
+    first = nlargest(len(names) if most is None else most, names, key=ranks.__getitem__)
+    return [_entry(plugin, name) for name in first]
 
 
-def _entry(plugin: CachePlugin, name: str, score: float) -> dict[str, Any]:
+def score(plugin: CachePlugin, name: str) -> float:
+    """Mean score of the kept keys of a layer."""
+    keys = plugin.ledger.names[name]
+    return sum(map(plugin.ledger.policy.score, keys)) / len(keys)
+
+
+def seconds(plugin: CachePlugin, name: str) -> float:
+    """What the kept keys of a layer have cost, and saved."""
+    kept = plugin.ledger.kept
+    return sum(kept[k].paid * (1 + kept[k].hits) for k in plugin.ledger.names[name])
+
+
+def _entry(plugin: CachePlugin, name: str) -> dict[str, Any]:
     ledger, tasks = plugin.ledger, plugin.scheduler.tasks
     keys = ledger.names[name]
-    groups: set[Any] = set()
-    addresses: set[str] = set()
-    for key in keys:
-        if key in tasks:
-            groups.add(tasks[key].group)
-            addresses.update(ws.address for ws in tasks[key].who_has or ())
+    where = {ws for k in keys if k in tasks for ws in tasks[k].who_has or ()}
     return {
         "name": name,
         "keys": len(keys),
-        "total": max([len(keys), *map(len, groups)]),
+        "total": max(len(keys), plugin.books.sizes.get(name, 0)),
         "nbytes": sum(ledger.kept[k].nbytes for k in keys),
         "seconds": sum(ledger.kept[k].paid for k in keys),
         "hits": sum(ledger.kept[k].hits for k in keys),
-        "score": score,
+        "score": score(plugin, name),
         "alive": plugin.books.alive.get(name),
-        "workers": sorted(addresses),
+        "workers": sorted(ws.address for ws in where),
         "saved": sum(ledger.kept[k].hits * ledger.kept[k].paid for k in keys),
         "pinned": name in plugin.books.pinned,
     }

@@ -27,7 +27,14 @@ from distributed.utils import log_errors
 from cachingclient.history import Reading
 from cachingclient.info import Entry
 from cachingclient.ledger import CAUSES
-from cachingclient.scheduler.overview import MANY_LAYERS, current, entries, hint, workers
+from cachingclient.scheduler.overview import (
+    MANY_LAYERS,
+    current,
+    entries,
+    hint,
+    seconds,
+    workers,
+)
 from cachingclient.tables import short_name
 
 #: Colours of what is good, of what is as it was, of what is lost, and of limits.
@@ -105,6 +112,8 @@ class OverTime(Plot):
     #: (field of a reading, its name, its colour, how its line is dashed)
     lines: tuple[tuple[str, str, str, str], ...]
     title: str
+    #: where the lines leave room
+    legend = "top_left"
 
     def __init__(self, scheduler: Any, **kwargs: Any) -> None:
         fields = tuple(line[0] for line in self.lines)
@@ -121,7 +130,7 @@ class OverTime(Plot):
                 line_width=2,
                 legend_label=name,
             )
-        self.root.legend.location = "top_left"
+        self.root.legend.location = self.legend
         self.root.legend.background_fill_alpha = 0.6
         self.root.legend.border_line_alpha = 0
         self.root.legend.padding = self.root.legend.spacing = 2
@@ -160,6 +169,7 @@ class KeptOverTime(OverTime):
     """Bytes kept against the limit."""
 
     title = "Bytes kept"
+    legend = "bottom_right"
     lines = (("nbytes", "kept", GOOD, "solid"), ("limit", "limit", BOUND, "dashed"))
 
     def __init__(self, scheduler: Any, **kwargs: Any) -> None:
@@ -194,7 +204,8 @@ class KeptByWorker(Plot):
         bars = self.root.hbar(
             y="worker", right="nbytes", height=0.7, source=self.source, color=GOOD
         )
-        self.root.dash(
+        self.root.scatter(
+            marker="dash",
             x="limit",
             y="worker",
             angle=1.5708,
@@ -241,7 +252,9 @@ class Evictions(Plot):
     def __init__(self, scheduler: Any, **kwargs: Any) -> None:
         super().__init__(scheduler, ("cause", "nbytes", "text"))
         self.root = self.figure("Evictions by cause", y_range=list(CAUSES)[::-1], **kwargs)
-        self.root.hbar(y="cause", right="nbytes", height=0.6, source=self.source, color=BAD)
+        self.root.hbar(
+            y="cause", right="nbytes", height=0.6, source=self.source, color=BAD, alpha=0.6
+        )
         self.root.text(
             x=0,
             y="cause",
@@ -263,31 +276,42 @@ class Evictions(Plot):
         causes = CAUSES if plugin is not None else ()
         nbytes = [plugin.ledger.evicted_bytes[c] for c in causes] if plugin else []
         keys = [plugin.ledger.evicted[c] for c in causes] if plugin else []
-        self.root.x_range.end = max(nbytes, default=0) * 1.1 or 1
+        self.root.x_range.end = max(nbytes, default=0) * 1.1 or 2**20
         update(
             self.source,
             {
                 "cause": list(causes),
                 "nbytes": nbytes,
                 "text": [
-                    f"{n:,} keys, {format_bytes(size)}" if n else "none"
+                    f"{n:,} {'key' if n == 1 else 'keys'}, {format_bytes(size)}" if n else "none"
                     for n, size in zip(keys, nbytes)
                 ],
             },
         )
 
 
+def number(format: str) -> NumberFormatter:
+    """Numbers that stand to the right."""
+    return NumberFormatter(format=format, text_align="right")
+
+
 class MostValuable(Plot):
-    """A table of the layers that are worth most."""
+    """A table of the layers that have cost and saved most."""
 
     columns: tuple[tuple[str, str, int, Callable[[Entry], Any], Any], ...] = (
         ("name", "layer", 300, lambda e: short_name(e.name), StringFormatter()),
-        ("kept", "kept", 80, lambda e: f"{e.keys:,} of {e.total:,}", StringFormatter()),
-        ("nbytes", "bytes", 70, lambda e: e.nbytes, NumberFormatter(format="0.0 b")),
-        ("seconds", "cost [s]", 60, lambda e: e.seconds, NumberFormatter(format="0,0.00")),
-        ("saved", "saved [s]", 60, lambda e: e.saved, NumberFormatter(format="0,0.00")),
-        ("hits", "hits", 50, lambda e: e.hits, NumberFormatter(format="0,0")),
-        ("workers", "workers", 50, lambda e: len(e.workers), NumberFormatter(format="0")),
+        (
+            "kept",
+            "kept",
+            80,
+            lambda e: f"{e.keys:,} of {e.total:,}",
+            StringFormatter(text_align="right"),
+        ),
+        ("nbytes", "bytes", 70, lambda e: e.nbytes, number("0.0 b")),
+        ("seconds", "cost [s]", 60, lambda e: e.seconds, number("0,0.00")),
+        ("saved", "saved [s]", 60, lambda e: e.saved, number("0,0.00")),
+        ("hits", "hits", 50, lambda e: e.hits, number("0,0")),
+        ("workers", "workers", 50, lambda e: len(e.workers), number("0")),
         ("why", "why", 130, lambda e: e.why, StringFormatter()),
     )
 
@@ -315,7 +339,7 @@ class MostValuable(Plot):
         if start < self._due:
             return
         plugin = current(self.scheduler)
-        found = entries(plugin, most=MANY_LAYERS) if plugin is not None else []
+        found = entries(plugin, most=MANY_LAYERS, rank=seconds) if plugin is not None else []
         rows = [Entry(**e) for e in found]
         update(self.source, {name: [value(e) for e in rows] for name, *_, value, _ in self.columns})
         now = time.monotonic()

@@ -72,9 +72,7 @@ def section(plugin: CachePlugin, start: float) -> str:
     ]
     if most:
         lines.append("Most valuable:")
-    return (
-        f"<h2> Cache </h2>{_list(lines)}{_list(most)}"
-    )
+    return f"<h2> Cache </h2>{_list(lines)}{_list(most)}"
 
 
 def _list(lines: list[str]) -> str:
