@@ -52,7 +52,7 @@ class Cache:
         method: str,
         default: Any,
         read: Callable[[Any], Any] = lambda answer: answer,
-        does: bool = False,
+        wish: bool = False,
         **kwargs: Any,
     ) -> Any:
         """Ask the scheduler; where it keeps no cache, say so and return a default.
@@ -63,21 +63,22 @@ class Cache:
         default : object
         read : callable
             Makes something of the answer.
-        does : bool
-            Whether something was to be done: then it is said also where the cache is off because
-            the user wants no cache.
+        wish : bool
+            Whether something was to be kept, which is not: then it is said each time.
         **kwargs
             For the method.
         """
+        session = self._session
 
         async def ask() -> Any:
-            absent = self._session.absent()
-            answer = None if absent else await self._session.call(method, **kwargs)
+            absent = session.absent()
+            answer = None if absent else await session.call(method, **kwargs)
             if answer is not None:
                 return read(answer)
-            if self._session.settings.cache_limit or does:
+            if wish or (session.settings.cache_limit and not session.said_absent):
+                session.said_absent = True
                 text = absent or "The scheduler keeps no cache now."
-                warnings.warn(f"{text} {method}() has nothing to act upon.", stacklevel=2)
+                warnings.warn(f"{text} client.cache.{method}() has no effect.", stacklevel=2)
             return default
 
         return self._session.client.sync(ask)
@@ -122,12 +123,12 @@ class Cache:
         what = prefix_or_collection
         self._session.recent.clear()
         if what is None or isinstance(what, str):
-            return self._ask("clear", None, _nothing, does=True, prefix=what)
+            return self._ask("clear", None, _nothing, prefix=what)
         if not dask.is_dask_collection(what):
             raise TypeError(
                 f"prefix_or_collection must be a text or a dask collection, got {what!r}"
             )
-        return self._ask("clear", None, _nothing, does=True, names=list(names_of(what)))
+        return self._ask("clear", None, _nothing, names=list(names_of(what)))
 
     def pin(self, collection: Any) -> None:
         """Keep a collection when it is computed next, and don't evict it.
@@ -160,7 +161,7 @@ class Cache:
                 )
 
         names = list(outputs_of(collection))
-        return self._ask("pin", None, read, does=True, names=names, nbytes=nbytes)
+        return self._ask("pin", None, read, wish=True, names=names, nbytes=nbytes)
 
     def unpin(self, collection: Any) -> None:
         """Let a collection be evicted again.
@@ -177,7 +178,7 @@ class Cache:
         if not dask.is_dask_collection(collection):
             raise TypeError(f"collection must be a dask collection, got {collection!r}")
         names = list(outputs_of(collection))
-        return self._ask("unpin", None, _nothing, does=True, names=names)
+        return self._ask("unpin", None, _nothing, names=names)
 
     def resize(self, limit: float | str) -> None:
         """Change how much may be kept, for all clients of the scheduler.
@@ -187,7 +188,7 @@ class Cache:
         limit : int, float or str
             As `cache_limit`.
         """
-        return self._ask("resize", None, _nothing, does=True, limit=parse_limit(limit, "limit"))
+        return self._ask("resize", None, _nothing, wish=True, limit=parse_limit(limit, "limit"))
 
     def disabled(self) -> AbstractContextManager[None]:
         """Neither read from nor add to the cache, inside ``with``: for this client and context."""

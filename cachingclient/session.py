@@ -89,8 +89,8 @@ class Session:
         #: of the scheduler can hit
         self.cancelled = Bounded(REMEMBERED)
         self.voice = Voice(client)
-        #: whether the user has seen a hint
-        self.hinted = False
+        #: whether the user has seen a hint, and that nothing is kept
+        self.hinted = self.said_absent = False
         self._comm: Any = None
         self._warned: set[str] = set()
         self._handlers: dict[str, Callable[..., Any]] = {}
@@ -119,6 +119,7 @@ class Session:
             return
         self.voice.start()
         self.scheduler_id = answer["scheduler"]
+        self.said_absent = False
         self.watch.elsewhere = not is_here(self.client.scheduler.address)
         if self.limit is not None and answer["limit"] != self.limit:
             self._warn(
@@ -149,6 +150,7 @@ class Session:
 
     def _no_cache(self, why: str) -> None:
         self.stop_listening()
+        self.said_absent = True
         self._warn(
             f"Nothing is kept: the scheduler cannot take the cache in ({why}). Install the "
             "package cachingclient where the scheduler runs, and let it accept plugins. "

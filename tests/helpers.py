@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import distributed
-from distributed import SchedulerPlugin
+from distributed import SchedulerPlugin, Worker
+from distributed.utils import LoopRunner
 
 #: Workers in this process: what tasks count is seen here.
 INPROC: dict[str, Any] = {
@@ -164,3 +165,22 @@ def logged(*names: str, level: int = logging.WARNING) -> Iterator[list[str]]:
     finally:
         for name in names:
             logging.getLogger(name).removeHandler(handler)
+
+
+@contextlib.contextmanager
+def worker_of(address: str) -> Iterator[None]:
+    """A worker of a scheduler that is somewhere else, in the loop of a thread of its own."""
+    runner = LoopRunner(asynchronous=False)
+    runner.start()
+    try:
+        worker = runner.run_sync(_start_worker, address)
+        try:
+            yield
+        finally:
+            runner.run_sync(worker.close)
+    finally:
+        runner.stop()
+
+
+async def _start_worker(address: str) -> Worker:
+    return await Worker(address, nthreads=1, dashboard=False)

@@ -121,7 +121,7 @@ TIMES = [
     "source-lifetime",
 ]
 COUNTS = ["halflife", "recent-keys"]
-SWITCHES = ["barriers", "impure", "share-sources"]
+SWITCHES = ["barriers", "impure", "share-sources", "hints"]
 LISTS = ["never", "always", "effects", "checksums"]
 SHARES = ["audit"]
 BYTES = ["scheduler-memory"]

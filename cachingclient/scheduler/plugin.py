@@ -93,6 +93,8 @@ class CachePlugin(SchedulerPlugin):
         then no hook of it is called.
         """
         found = scheduler.plugins.get(self.name)
+        if found is self:
+            return  # a scheduler that starts does so with what its preloads have started already
         old = found if isinstance(found, CachePlugin) else None
         if old is not None:
             old.step_aside()
