@@ -15,6 +15,8 @@ from cachingclient.bounded import Bounded
 A_LOT = 60.0
 #: Part of the cluster's memory that a higher limit may take: running work needs the rest.
 MOST = 0.6
+#: What is advised is more than what was missing: it is shared out among workers, never evenly.
+MARGIN = 1.1
 #: Keys without room that are remembered.
 REMEMBERED = 100_000
 
@@ -31,7 +33,7 @@ class Regrets:
     ...     regrets.no_room(key, "read-csv-0123", nbytes=2**24)
     ...     regrets.ran(key, seconds=7.5)
     >>> regrets.hint(limit=2**30, memory=lambda: 2**34)
-    '12m 30s spent again on read-csv, for lack of room: raise cache_limit to 2.6 GiB'
+    '12m 30s spent again on read-csv, for lack of room: raise cache_limit to 2.9 GiB'
     """
 
     def __init__(self) -> None:
@@ -85,7 +87,7 @@ class Regrets:
         prefix, seconds = self._seconds.most_common(1)[0]
         if seconds < A_LOT:
             return None
-        needed = limit + sum(self._again.values())
+        needed = MARGIN * (limit + sum(self._again.values()))
         spent = f"{time_text(seconds)} spent again on {prefix}, for lack of room: "
         if needed > MOST * memory():
             return (
@@ -119,6 +121,6 @@ def rounded_up(nbytes: float) -> str:
     for unit, size in _UNITS:
         if nbytes >= size:
             number = nbytes / size
-            tenths = math.ceil(number * 10) / 10
-            return f"{tenths:g} {unit}" if number < 10 else f"{math.ceil(number)} {unit}"
+            tenths = math.ceil(number * 10 - 1e-9) / 10
+            return f"{tenths:g} {unit}" if number < 10 else f"{math.ceil(number - 1e-9)} {unit}"
     return "1 kiB"

@@ -20,6 +20,11 @@ import distributed
 from distributed import SchedulerPlugin, Worker
 from distributed.utils import LoopRunner
 
+from cachingclient import CachePlugin
+from cachingclient.config import read_settings
+
+#: The checkout.
+ROOT = Path(__file__).parent.parent
 #: Workers in this process: what tasks count is seen here.
 INPROC: dict[str, Any] = {
     "n_workers": 2,
@@ -184,3 +189,9 @@ def worker_of(address: str) -> Iterator[None]:
 
 async def _start_worker(address: str) -> Worker:
     return await Worker(address, nthreads=1, dashboard=False)
+
+
+async def register_again(dask_scheduler: Any) -> None:
+    """Put a new plugin into the place of the one that is there."""
+    plugin = CachePlugin(read_settings())
+    await dask_scheduler.register_scheduler_plugin(plugin, idempotent=False)

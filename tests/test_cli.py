@@ -294,9 +294,7 @@ def test_client_preload(environment):
 
 @pytest.fixture
 def preloaded_clients():
-    with dask.config.set(
-        {"distributed.client.preload": ["cachingclient.preload"], **KEEN}
-    ):
+    with dask.config.set({"distributed.client.preload": ["cachingclient.preload"], **KEEN}):
         yield
 
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
+
+from dask.utils import format_bytes
 
 from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.news import CLEAR
@@ -16,6 +19,8 @@ from cachingclient.scheduler.permits import Permits
 
 if TYPE_CHECKING:
     from cachingclient.scheduler.plugin import CachePlugin
+
+logger = logging.getLogger("distributed.scheduler.cachingclient")
 
 #: Name of the handler for questions, of the plugin, and of the pseudo-client.
 NAME = PSEUDO_CLIENT
@@ -157,7 +162,9 @@ class Desk:
         for key, kept in before.items():
             if key not in plugin.ledger:
                 plugin.ledger.news.note(CLEAR, kept.name, kept.nbytes)
-        return len(before) - len(plugin.ledger.kept)
+        number = len(before) - len(plugin.ledger.kept)
+        logger.info("%s keys were cleared", f"{number:,}")
+        return number
 
     def pin(self, names: Iterable[Any], nbytes: int) -> dict[str, Any]:
         """Keep names when they are computed next, and don't evict them; if they can fit."""
@@ -174,6 +181,7 @@ class Desk:
     def resize(self, limit: float) -> int:
         """Change the limit; returns it in bytes."""
         self.plugin.resize(limit)
+        logger.info("The cache keeps up to %s now", format_bytes(self.plugin.ledger.limit))
         return self.plugin.ledger.limit
 
     def _stop_expiry(self) -> None:
