@@ -11,7 +11,7 @@ import distributed
 import helpers
 import numpy as np
 import pytest
-from distributed import LocalCluster
+from distributed import LocalCluster, performance_report
 
 from cachingclient import Client, caching
 from cachingclient.scheduler.overview import current
@@ -139,6 +139,21 @@ def test_ten_thousand_keys(cluster, page, errors):
         page.get_by_text("10,000 keys").wait_for()
         page.get_by_text("layer-00000000").first.wait_for()
         assert errors == []
+
+
+def test_performance_report(cluster, page, errors, tmp_path):
+    path = tmp_path / "report.html"
+    with Client(cluster):
+        x = build()
+        # as many sites are, this one may be out of reach
+        with performance_report(str(path), mode="inline"):
+            x.sum().compute()
+            x.mean().compute()
+    page.goto(path.as_uri())
+    page.get_by_role("heading", name="Cache", exact=True).wait_for()
+    assert page.locator("li").get_by_text("Hits: 4, misses: ").is_visible()
+    assert page.get_by_role("heading", name="Calling Code").is_visible()
+    assert errors == []
 
 
 NOTEBOOK = """

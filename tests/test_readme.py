@@ -52,11 +52,35 @@ def test_commands_need_nothing_else(last):
     assert re.search(command + re.escape(last) + "$", README, re.MULTILINE)
 
 
-def test_every_setting_is_listed():
-    for key, default in dask.config.get("cachingclient").items():
-        row = re.search(rf"^``{key}`` +(\S+)", README, re.MULTILINE)
-        assert row, f"{key} is not in the README"
-        assert row.group(1) == str(default).lower().split()[0]
+def table(first: str) -> dict[str, str]:
+    """{first column: the others} of the table that has a row of this name."""
+    rows: dict[str, str] = {}
+    (block,) = [t for t in re.split(r"^=[= ]+$", README, flags=re.MULTILINE) if first in t]
+    for line in block.strip("\n").splitlines():
+        name, rest = re.match(r"(?:``([\w-]+)``)? +(.*)", line).groups()
+        if name:
+            last = name
+            rows[name] = rest
+        else:
+            rows[last] += f" {rest}"
+    return {name: re.sub(r"\s+", " ", text) for name, text in rows.items()}
+
+
+def settings_file() -> dict[str, tuple[str, str]]:
+    """{setting: (its default, its comment)} of the file that they are read from."""
+    text = Path(cachingclient.config.__file__).with_name("cachingclient.yaml").read_text("utf-8")
+    found = re.findall(r"^  ([\w-]+): (.*?) +# (.*)$", text, re.MULTILINE)
+    return {name: (default, comment) for name, default, comment in found}
+
+
+def test_settings_are_as_in_their_file():
+    """All of them, in the same order, with the same defaults, in the same words."""
+    listed, in_file = table("``cache-limit``"), settings_file()
+    assert list(listed) == list(in_file) == list(dask.config.get("cachingclient"))
+    for name, (default, comment) in in_file.items():
+        if default.startswith("[") and default != "[]":
+            default = str([item.strip() for item in default.strip("[]").split(",")])
+        assert listed[name] == f"{default} {comment}"
 
 
 def test_every_counter_is_listed():

@@ -309,6 +309,16 @@ def test_metrics_go_with_the_cache(scraped):
     plain.close()
 
 
+def test_metrics_go_with_a_scheduler_that_closes():
+    pytest.importorskip("prometheus_client")
+    from distributed.http.scheduler.prometheus import core
+
+    before = list(core.COLLECTORS)
+    with LocalCluster(**helpers.INPROC) as cluster, Client(cluster):
+        assert len(core.COLLECTORS) == len(before) + 1
+    wait_until(lambda: core.COLLECTORS == before)
+
+
 def test_metrics_of_two_schedulers_in_one_process(scraped):
     with LocalCluster(**DASHBOARD) as other:
         with Client(scraped, set_as_default=False) as one:
