@@ -240,11 +240,12 @@ def add_collector(scheduler: Scheduler, kind: type[Any]) -> None:
 
     if kind not in core.COLLECTORS:
         core.COLLECTORS.append(kind)
-    live = core.PrometheusHandler._collectors
+    handler: Any = core.PrometheusHandler
+    live = handler._collectors
     if live and not any(isinstance(c, kind) for c in live):
         collector = kind(scheduler)
         core.prometheus_client.REGISTRY.register(collector)
-        core.PrometheusHandler._collectors = (*live, collector)
+        handler._collectors = (*live, collector)
 
 
 def remove_collector(kind: type[Any]) -> None:
@@ -253,11 +254,12 @@ def remove_collector(kind: type[Any]) -> None:
 
     if kind in core.COLLECTORS:
         core.COLLECTORS.remove(kind)
-    live = core.PrometheusHandler._collectors or ()
+    handler: Any = core.PrometheusHandler
+    live = handler._collectors or ()
     for collector in live:
         if isinstance(collector, kind):
             core.prometheus_client.REGISTRY.unregister(collector)
-    core.PrometheusHandler._collectors = tuple(c for c in live if not isinstance(c, kind)) or None
+    handler._collectors = tuple(c for c in live if not isinstance(c, kind)) or None
 
 
 # -- workers --------------------------------------------------------------------

@@ -41,7 +41,9 @@ class News:
         cause : str
             Why, where there are several reasons for it.
         """
-        layers = self._noted.setdefault((action, cause), {})
+        layers = self._noted.get((action, cause))
+        if layers is None:
+            layers = self._noted[action, cause] = {}
         sums = layers.get(name)
         if sums is None:
             sums = layers[name] = [0, 0]

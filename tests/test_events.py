@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import logging
 
-import dask
 import dask.array as da
 import distributed
 import helpers
@@ -15,7 +14,7 @@ from dask.utils import format_bytes
 from distributed import LocalCluster, as_completed, performance_report, progress, wait
 from helpers import wait_until
 
-from cachingclient import Client, caching
+from cachingclient import caching
 from cachingclient.history import History, Reading
 from cachingclient.news import MANY_LAYERS, News
 from cachingclient.scheduler.overview import current

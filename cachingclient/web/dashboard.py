@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import IOLoop
@@ -70,4 +71,4 @@ def _list_in(applications: Any, paths: set[str], undo: Undo) -> None:
     for path in paths:
         # Nobody is served by it: two applications would clean up after the same sessions.
         applications[path] = ApplicationContext(Application(), url=path)
-        undo.add(lambda path=path: applications.pop(path))
+        undo.add(partial(applications.pop, path))

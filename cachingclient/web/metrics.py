@@ -71,7 +71,7 @@ def metrics(plugin: CachePlugin, build_name: Callable[[str], str]) -> Iterator[A
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
     ledger, audits = plugin.ledger, plugin.audits
-    gauges = [
+    gauges: list[tuple[str, str, float]] = [
         ("bytes", "Bytes kept", ledger.currsize),
         ("limit_bytes", "Bytes that may be kept", ledger.limit),
         ("keys", "Keys kept", len(ledger.kept)),
@@ -80,7 +80,7 @@ def metrics(plugin: CachePlugin, build_name: Callable[[str], str]) -> Iterator[A
     ]
     for name, text, value in gauges:
         yield GaugeMetricFamily(build_name(name), text, value=value)
-    counters = [
+    counters: list[tuple[str, str, float]] = [
         ("hits", "Kept keys that were used in place of computing them", ledger.hits),
         ("misses", "Keys that ran and were allowed to be kept", ledger.misses),
         ("skipped_tasks", "Tasks of submitted graphs that did not run", ledger.skipped),

@@ -12,11 +12,10 @@ from bokeh.models import (
     AdaptiveTicker,
     ColumnDataSource,
     DatetimeTickFormatter,
-    Div,
     HoverTool,
     NumeralTickFormatter,
 )
-from bokeh.models.widgets import DataTable, NumberFormatter, StringFormatter, TableColumn
+from bokeh.models.widgets import DataTable, Div, NumberFormatter, StringFormatter, TableColumn
 from bokeh.plotting import figure
 from dask.utils import format_bytes, format_time
 from distributed.dashboard.components import DashboardComponent
@@ -61,7 +60,7 @@ class Plot(DashboardComponent):
 
     def figure(self, title: str, **kwargs: Any) -> Any:
         """A figure without tools, as dask's own."""
-        plot = figure(title=title, tools="", toolbar_location=None, min_width=200, **kwargs)
+        plot: Any = figure(title=title, tools="", toolbar_location=None, min_width=200, **kwargs)
         plot.title.text_font_size = "13px"
         plot.grid.grid_line_alpha = 0.5
         return plot
@@ -76,7 +75,7 @@ class Summary(Plot):
 
     @without_property_validation
     @log_errors
-    def update(self) -> None:  # type: ignore[override]
+    def update(self) -> None:
         """Say it as it is now."""
         text = self._text()
         if self.root.text != text:
@@ -141,10 +140,11 @@ class OverTime(Plot):
         )
         self.root.xaxis.ticker.desired_num_ticks = 4
         self._drawn: tuple[int, Reading] | None = None
+        self._drawn_at = 0.0
 
     @without_property_validation
     @log_errors
-    def update(self) -> None:  # type: ignore[override]
+    def update(self) -> None:
         """Draw on."""
         plugin = current(self.scheduler)
         if plugin is None:
@@ -221,7 +221,7 @@ class KeptByWorker(Plot):
 
     @without_property_validation
     @log_errors
-    def update(self) -> None:  # type: ignore[override]
+    def update(self) -> None:
         """Look at the workers, those with most first."""
         plugin = current(self.scheduler)
         found = workers(plugin) if plugin is not None else []
@@ -270,7 +270,7 @@ class Evictions(Plot):
 
     @without_property_validation
     @log_errors
-    def update(self) -> None:  # type: ignore[override]
+    def update(self) -> None:
         """Look at the counters."""
         plugin = current(self.scheduler)
         causes = CAUSES if plugin is not None else ()
@@ -333,7 +333,7 @@ class MostValuable(Plot):
 
     @without_property_validation
     @log_errors
-    def update(self) -> None:  # type: ignore[override]
+    def update(self) -> None:
         """Rank the layers; the more keys are kept, the longer until the next time."""
         start = time.monotonic()
         if start < self._due:
@@ -349,7 +349,8 @@ class MostValuable(Plot):
 def in_bytes(axis: Any) -> None:
     """Have an axis count in bytes."""
     axis.formatter = NumeralTickFormatter(format="0.0 b")
-    axis.ticker = AdaptiveTicker(**{**TICKS_1024, "desired_num_ticks": 4})
+    ticks: dict[str, Any] = {**TICKS_1024, "desired_num_ticks": 4}
+    axis.ticker = AdaptiveTicker(**ticks)
 
 
 def _time(seconds: float) -> str:
