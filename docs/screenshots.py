@@ -1,6 +1,6 @@
 """Pictures of what a user sees, for the documentation: written to ``docs/images``.
 
-Needs what ``pip install cachingclient[browser]`` installs, and a Chromium::
+Needs what ``pip install cachingclient[test]`` installs, and a Chromium::
 
     python docs/screenshots.py
 """

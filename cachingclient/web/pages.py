@@ -53,7 +53,7 @@ def cache_doc(scheduler: Any, extra: dict[str, Any], doc: Any) -> None:
     size = {"sizing_mode": "stretch_width", "height": HEIGHT}
     plots = [kind(scheduler, **size) for kind in (KeptOverTime, Use, TimeSaved)]
     bars = [kind(scheduler, **size) for kind in (KeptByWorker, Evictions)]
-    table = MostValuable(scheduler, sizing_mode="stretch_width", height=HEIGHT + 85)
+    table = MostValuable(scheduler, sizing_mode="stretch_width", height=HEIGHT + 60)
     for component in (summary, *plots, *bars, table):
         component.update()
         add_periodic_callback(doc, component, INTERVAL)

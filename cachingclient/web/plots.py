@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from heapq import nlargest
 from html import escape
 from typing import Any
 
@@ -222,10 +223,12 @@ class KeptByWorker(Plot):
     @without_property_validation
     @log_errors
     def update(self) -> None:
-        """Look at the workers, those with most first."""
+        """Look at the workers; where they are too many, at those with most."""
         plugin = current(self.scheduler)
         found = workers(plugin) if plugin is not None else []
-        most = sorted(found, key=lambda w: (-w["nbytes"], w["address"]))[:MANY_WORKERS]
+        places = {w["address"]: n for n, w in enumerate(found)}
+        most = nlargest(MANY_WORKERS, found, key=lambda w: w["nbytes"])
+        most.sort(key=lambda w: places[w["address"]])  # bars that change places are hard to read
         names = [w["name"] for w in most]
         self.root.y_range.factors = names[::-1]
         some = f", {len(most)} of {len(found)}" if len(found) > len(most) else ""
