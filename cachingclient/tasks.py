@@ -75,12 +75,15 @@ def task_functions(task: Any) -> Iterator[Any]:
     function has a word for them.
     """
     objects: list[Any] = []
-    words: set[str] = set()
+    found: list[Any] = []
     for function in _search(task, objects, DEEP):
-        words.update(getattr(getattr(function, "__code__", None), "co_names", ()))
+        found.append(function)
         yield function
-    for thing in objects[:MANY_PARTS]:
-        yield from _methods(thing, words)
+    if objects:
+        codes = [getattr(function, "__code__", None) for function in found]
+        words = {word for code in codes for word in getattr(code, "co_names", ())}
+        for thing in objects[:MANY_PARTS]:
+            yield from _methods(thing, words)
 
 
 def _methods(thing: Any, words: set[str]) -> Iterator[Any]:

@@ -103,8 +103,9 @@ class MutationGuard(WorkerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, **kwargs: Any) -> None:
         """Watch what tasks do to the memory."""
-        for hooks in self.hooks.values():
-            hooks.memory.transition(key, start, finish)
+        if finish == "memory" or finish == "executing" or start == "executing":
+            for hooks in self.hooks.values():
+                hooks.memory.transition(key, start, finish)
 
 
 class Hooks:
