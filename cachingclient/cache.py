@@ -110,7 +110,14 @@ class Cache:
         """
         if not dask.is_dask_collection(collection):
             raise TypeError(f"collection must be a dask collection, got {collection!r}")
-        return self._session.client.sync(self._session.explain, collection)
+        session = self._session
+
+        async def explain() -> Explanation:
+            found = await session.explain(collection)
+            absent = session.absent()
+            return found.without_cache(absent) if absent else found
+
+        return session.client.sync(explain)
 
     def clear(self, prefix_or_collection: Any = None) -> None:
         """Let go of what is kept.

@@ -69,6 +69,17 @@ class Explanation(tuple[Row, ...]):
     def _repr_html_(self) -> str:
         return as_html(_EXPLANATION, self, EMPTY)
 
+    def without_cache(self, why: str) -> Explanation:
+        """The same where nothing is kept, whatever it is.
+
+        Parameters
+        ----------
+        why : str
+        """
+        return Explanation(
+            row._replace(status=NOT, why=why) if row.status == WOULD else row for row in self
+        )
+
 
 #: What is said of a graph without tasks.
 EMPTY = "nothing to compute"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 #: Layers that an event names; the rest is in its numbers.
-MANY_LAYERS = 100
+MANY_LAYERS = 20
 
 KEEP, HIT, EVICT, CLEAR = "keep", "hit", "evict", "clear"
 

@@ -312,6 +312,27 @@ def test_client_preload_leaves_the_client_as_it_was(preloaded_clients):
             assert again.cache.info().keys == 1
 
 
+@gen_test()
+async def test_client_preload_of_an_asynchronous_client():
+    with dask.config.set({"distributed.client.preload": ["cachingclient.preload"], **KEEN}):
+        async with PlainClient(**helpers.INPROC, asynchronous=True) as client:
+            assert await client.submit(abs, -1, pure=True) == 1
+            assert (await client.cache.info()).keys == 1
+
+
+def test_scheduler_preload_through_the_configuration():
+    preload = {
+        "distributed.scheduler.preload": ["cachingclient.preload"],
+        "distributed.scheduler.preload-argv": ["--cache-limit", "3 MiB"],
+    }
+    with dask.config.set(preload), LocalCluster(**helpers.INPROC) as cluster:
+        for _ in range(2):
+            with Client(cluster) as client:
+                assert client.cache.info().maxsize == 3 * 2**20
+                assert not client._session.installed
+        assert "cachingclient" in cluster.scheduler.plugins
+
+
 def test_client_preload_with_a_caching_client(preloaded_clients):
     with LocalCluster(**helpers.INPROC) as cluster, Client(cluster) as client:
         assert client.submit(abs, -1, pure=True).result() == 1

@@ -126,6 +126,15 @@ def test_table_is_readable(keen):
     assert any("slow" in line and "reused" in line for line in lines)
 
 
+def test_without_a_cache():
+    with Client(**helpers.INPROC, cache_limit=0) as client:
+        found = client.cache.explain(build().sum())
+        assert {r.status for r in found} == {"not kept", "fused"}
+        assert {r.why for r in found if r.status == "not kept"} == {
+            "Nothing is kept: cache_limit is 0."
+        }
+
+
 def test_what_is_no_collection(keen):
     with pytest.raises(TypeError, match="collection"):
         keen.cache.explain(5)
