@@ -48,7 +48,7 @@ class CachingClient(distributed.Client):
 
     @property
     def cache(self) -> Cache:
-        """What is kept: ``info()``, ``entries()``, ``clear()``, ``resize()``, ``disabled()``."""
+        """The cache, to look at and to steer; shows itself in a notebook."""
         return Cache(self._session)
 
     def _repr_html_(self) -> str:

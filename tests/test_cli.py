@@ -17,6 +17,7 @@ from pathlib import Path
 import dask
 import helpers
 import pytest
+import yaml
 from click.testing import CliRunner
 from distributed import Client as PlainClient
 from distributed import LocalCluster, Scheduler
@@ -66,49 +67,59 @@ def dask_(environment):
 
 
 @pytest.fixture(scope="module")
-def address():
-    """A scheduler that keeps four keys."""
-    with dask.config.set(KEEN):
-        with LocalCluster(**helpers.INPROC | {"protocol": "tcp"}) as cluster:
-            with Client(cluster, cache_limit="1 MiB", set_as_default=False) as client:
-                client.gather(client.map(abs, range(-4, 0), pure=True))
-                yield cluster.scheduler_address
+def connected():
+    with dask.config.set(KEEN), LocalCluster(**helpers.INPROC | {"protocol": "tcp"}) as cluster:
+        with Client(cluster, set_as_default=False) as client:
+            yield client
 
 
-def test_info(dask_, address):
-    done = dask_("cache", "info", address)
+@pytest.fixture
+def kept(connected):
+    """A client of a scheduler that keeps four keys."""
+    connected.cache.resize("1 MiB")
+    assert connected.gather(connected.map(abs, range(-4, 0), pure=True)) == [4, 3, 2, 1]
+    return connected
+
+
+def address_of(client):
+    return client.scheduler.address
+
+
+def test_info(dask_, kept):
+    done = dask_("cache", "info", address_of(kept))
     assert done.returncode == 0, done.stderr
     assert re.search(r"Kept: +112 B of 1\.00 MiB, in 4 keys of 4 layers", done.stdout)
-    assert re.search(r"Misses: +4\n", done.stdout)
+    assert re.search(rf"Misses: +{kept.cache.info().misses}\n", done.stdout)
 
 
-def test_info_for_programs(dask_, address):
-    done = dask_("cache", "info", "--json", address)
-    found = json.loads(done.stdout)
-    assert (found["keys"], found["maxsize"], found["misses"]) == (4, 2**20, 4)
-    assert len(found["workers"]) == 2
+def test_info_for_programs(dask_, kept):
+    found = json.loads(dask_("cache", "info", "--json", address_of(kept)).stdout)
+    info = kept.cache.info()
+    assert {field: found[field] for field in info._fields} == info._asdict()
+    assert (found["keys"], found["maxsize"], len(found["workers"])) == (4, 2**20, 2)
 
 
-def test_entries(dask_, address):
-    done = dask_("cache", "entries", address)
-    lines = done.stdout.splitlines()
+def test_entries(dask_, kept):
+    lines = dask_("cache", "entries", address_of(kept)).stdout.splitlines()
     assert lines[0].split()[:3] == ["layer", "kept", "bytes"]
     assert len(lines) == 5 and all(line.startswith("abs-") for line in lines[1:])
-    found = json.loads(dask_("cache", "entries", address, "--json", "--most", "2").stdout)
+    found = json.loads(invoke("entries", address_of(kept), "--json", "--most", "2").stdout)
     assert len(found) == 2
-    assert dask_("cache", "entries", address, "--prefix", "x").stdout == "nothing is kept\n"
+    assert invoke("entries", address_of(kept), "--prefix", "x").stdout == "nothing is kept\n"
 
 
-def test_resize(dask_, address):
-    assert "512.00 kiB" in dask_("cache", "resize", address, "512 kiB").stdout
-    found = json.loads(dask_("cache", "resize", "--json", address, "1 MiB").stdout)
+def test_resize(dask_, kept):
+    assert "512.00 kiB" in dask_("cache", "resize", address_of(kept), "512 kiB").stdout
+    assert kept.cache.info().maxsize == 2**19
+    found = json.loads(invoke("resize", "--json", address_of(kept), "1 MiB").stdout)
     assert found == {"maxsize": 2**20}
 
 
-def test_clear(dask_, address):
-    assert dask_("cache", "clear", address, "--prefix", "other").stdout == "0 keys let go\n"
-    assert dask_("cache", "clear", address).stdout == "4 keys let go\n"
-    assert json.loads(dask_("cache", "info", "--json", address).stdout)["keys"] == 0
+def test_clear(dask_, kept):
+    done = invoke("clear", address_of(kept), "--prefix", "other")
+    assert done.stdout == "0 keys let go\n"
+    assert dask_("cache", "clear", address_of(kept)).stdout == "4 keys let go\n"
+    assert kept.cache.info().keys == 0
 
 
 def test_no_scheduler(dask_):
@@ -191,15 +202,10 @@ def test_tls_through_the_configuration(dask_, tmp_path):
 
 
 def test_dask_config_shows_the_settings(dask_):
-    shown = dask_("config", "get", "cachingclient").stdout
-    for key in cachingclient.config.DEFAULTS["cachingclient"]:
-        assert f"{key}:" in shown
+    said = {"DASK_CACHINGCLIENT__AUDIT": "0.5"}
+    shown = yaml.safe_load(dask_("config", "get", "cachingclient", **said).stdout)
+    assert shown == {**cachingclient.config.DEFAULTS["cachingclient"], "audit": 0.5}
     assert dask_("config", "get", "cachingclient.halflife").stdout == "100\n"
-    assert (
-        dask_("config", "get", "cachingclient.audit", DASK_CACHINGCLIENT__AUDIT="0.5").stdout
-        == "0.5\n"
-    )
-    assert "cachingclient:" in dask_("config", "list").stdout
 
 
 # -- preloads --------------------------------------------------------------------

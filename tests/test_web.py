@@ -162,21 +162,23 @@ def texts(document):
     return " ".join(m.text for m in document.models if m.__class__.__name__ == "Div")
 
 
-@pytest.mark.parametrize("path", PAGES)
-def test_pages_show_what_there_is(cluster, path):
+def sources(document):
+    return [m for m in document.models if m.__class__.__name__ == "ColumnDataSource"]
+
+
+def test_pages_show_what_there_is(cluster):
     with Client(cluster) as client:
         client.gather(client.map(abs, range(-3, 0), pure=True))
         client.submit(abs, -1, pure=True).result()
         wait_until(lambda: current(cluster.scheduler).history.readings)
-        session = opened(f"http://127.0.0.1:{port(cluster)}", path)
-        try:
-            sources = [
-                m for m in session.document.models if m.__class__.__name__ == "ColumnDataSource"
-            ]
-            assert len(sources) == (6 if path == "/cache" else 1)
-            assert all(len(column) for s in sources for column in s.data.values())
-        finally:
-            session.close()
+        for path in PAGES:
+            session = opened(f"http://127.0.0.1:{port(cluster)}", path)
+            try:
+                found = sources(session.document)
+                assert len(found) == (6 if path == "/cache" else 1)
+                assert all(len(column) for s in found for column in s.data.values())
+            finally:
+                session.close()
 
 
 def test_page_of_ten_thousand_keys(cluster):
@@ -188,9 +190,7 @@ def test_page_of_ten_thousand_keys(cluster):
         assert client.cache.info().keys == 10_000
         session = opened(f"http://127.0.0.1:{port(cluster)}", "/individual-cache-entries")
         try:
-            (source,) = [
-                m for m in session.document.models if m.__class__.__name__ == "ColumnDataSource"
-            ]
+            (source,) = sources(session.document)
             assert {len(column) for column in source.data.values()} == {100}
         finally:
             session.close()
