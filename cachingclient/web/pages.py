@@ -10,15 +10,10 @@ from distributed.dashboard.components import add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env, individual_doc
 from distributed.utils import log_errors
 
-from cachingclient.web.plots import (
-    Evictions,
-    KeptByWorker,
-    KeptOverTime,
-    MostValuable,
-    Summary,
-    TimeSaved,
-    Use,
-)
+from cachingclient.web.bars import Evictions, KeptByWorker
+from cachingclient.web.lines import KeptOverTime, TimeSaved, Use
+from cachingclient.web.ranking import MostValuable
+from cachingclient.web.summary import Summary
 
 #: Milliseconds between two looks.
 INTERVAL = 1000
@@ -35,14 +30,13 @@ PLOTS = {
     "/individual-cache-workers": "Cache Workers",
 }
 
-_CLASSES = (KeptOverTime, MostValuable, Evictions, Use, TimeSaved, KeptByWorker)
+#: What they show, in the same order.
+SINGLE = (KeptOverTime, MostValuable, Evictions, Use, TimeSaved, KeptByWorker)
 
 
 def pages() -> dict[str, Callable[..., None]]:
     """Functions that fill the documents of the pages."""
-    plots = {
-        path: individual_doc(kind, INTERVAL) for path, kind in zip(PLOTS, _CLASSES, strict=True)
-    }
+    plots = {path: individual_doc(kind, INTERVAL) for path, kind in zip(PLOTS, SINGLE, strict=True)}
     return {"/cache": cache_doc, **plots}
 
 
