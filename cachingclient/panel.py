@@ -36,7 +36,7 @@ def panel(session: Session) -> str:
         found=found,
         why=why,
         hint=hint if session.settings.hints else None,
-        link=_link(session),
+        link=_link(session) if found and found["page"] else None,
         workers=found["workers"][:MANY_WORKERS] if found else [],
     )
 

@@ -59,6 +59,10 @@ def test_links_to_the_page():
         assert f'href="{link}"' in client._repr_html_()
 
 
+def test_links_to_no_page_that_is_not_there(keen):
+    assert "/cache" not in keen._repr_html_()
+
+
 def test_inside_caching():
     with LocalCluster(**helpers.INPROC) as cluster:
         client = distributed.Client(cluster)
@@ -98,7 +102,7 @@ def test_of_a_closed_client():
     assert repr(cache).startswith("<Cache of ")
 
 
-@pytest.mark.parametrize("part", ["_ask", "get_template", "_link"])
+@pytest.mark.parametrize("part", ["_ask", "get_template"])
 def test_a_panel_that_fails_is_left_out(keen, monkeypatch, part):
     def fail(*args, **kwargs):
         raise RuntimeError("ours")

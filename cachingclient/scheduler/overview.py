@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from cachingclient.scheduler.plugin import CachePlugin
 
+#: The page in the dashboard.
+PAGE = "/cache"
 #: Layers that are looked at in detail where nobody asks for all of them.
 MANY_LAYERS = 100
 
@@ -40,8 +42,15 @@ def overview(plugin: CachePlugin) -> dict[str, Any]:
             for cause, n in ledger.evicted.items()
         },
         "workers": workers(plugin),
+        "page": has_page(plugin.scheduler),
         "hint": hint(plugin),
     }
+
+
+def has_page(scheduler: Scheduler) -> bool:
+    """Whether the page on the cache is served: a scheduler without a dashboard serves HTTP too."""
+    served = scheduler.http_application.applications
+    return any(PAGE in getattr(application, "app_paths", ()) for application in served)
 
 
 def hint(plugin: CachePlugin) -> str | None:

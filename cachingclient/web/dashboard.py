@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from tornado.ioloop import IOLoop
 
 from cachingclient.scheduler.leaving import Undo
+from cachingclient.scheduler.overview import PAGE
 
 if TYPE_CHECKING:
     from cachingclient.scheduler.plugin import CachePlugin
 
-#: The page in the menu.
-PAGE = "cache"
+#: The page as the menu has it.
+ENTRY = PAGE.strip("/")
 #: It comes before the last one, which tells of logs.
 PLACE = -1
 
@@ -55,8 +56,8 @@ def _serve(scheduler: Any, served: list[Any], dashboard: Any, undo: Undo) -> Non
     served.append(ours)
     undo.add(lambda: served.remove(ours))
     _list_in(dashboard.applications, ours.app_paths, undo)
-    variables["pages"].insert(PLACE, PAGE)
-    undo.add(lambda: variables["pages"].remove(PAGE))
+    variables["pages"].insert(PLACE, ENTRY)
+    undo.add(lambda: variables["pages"].remove(ENTRY))
     plots = [{"url": path.strip("/"), "name": name} for path, name in PLOTS.items()]
     variables["plots"].extend(plots)
     variables["plots"].sort(key=lambda plot: plot["name"])

@@ -10,6 +10,7 @@ from distributed.dashboard.components import add_periodic_callback
 from distributed.dashboard.components.scheduler import BOKEH_THEME, env, individual_doc
 from distributed.utils import log_errors
 
+from cachingclient.scheduler.overview import PAGE
 from cachingclient.web.bars import Evictions, KeptByWorker
 from cachingclient.web.lines import KeptOverTime, TimeSaved, Use
 from cachingclient.web.ranking import MostValuable
@@ -37,7 +38,7 @@ SINGLE = (KeptOverTime, MostValuable, Evictions, Use, TimeSaved, KeptByWorker)
 def pages() -> dict[str, Callable[..., None]]:
     """Functions that fill the documents of the pages."""
     plots = {path: individual_doc(kind, INTERVAL) for path, kind in zip(PLOTS, SINGLE, strict=True)}
-    return {"/cache": cache_doc, **plots}
+    return {PAGE: cache_doc, **plots}
 
 
 @log_errors
