@@ -99,6 +99,10 @@ _OPERATORS = (
 )
 
 
+#: Most of what tasks are given can hold no functions.
+_ATOMS = frozenset([int, float, complex, bool, str, bytes, type(None), slice, range])
+
+
 @lru_cache(1_000)
 def _is_users(kind: type) -> bool:
     return is_own(kind)
@@ -122,6 +126,8 @@ def _search(task: Any, objects: list[Any], depth: int) -> Iterator[Any]:
     else:
         return
     for part in parts if whole else islice(parts, MANY_PARTS):
+        if type(part) in _ATOMS:
+            continue
         if hasattr(part, "dependencies") or type(part) in (tuple, list, set, dict):
             yield from _search(part, objects, depth - 1)
         elif callable(part):

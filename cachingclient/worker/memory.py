@@ -24,8 +24,8 @@ TOPIC = "cachingclient-memory"
 SIZE = "cachingclient-size"
 #: Milliseconds between two looks: two for each look that a worker takes by itself.
 INTERVAL = 50
-#: Seconds between two looks where the process is small.
-SELDOM = 0.15
+#: The same where the process is small.
+SELDOM = 200
 #: Seconds in which tasks that end need no look of their own.
 SOON = 0.005
 #: Share of the limit below which there is nothing to tell, and a change that is worth telling.
@@ -62,7 +62,7 @@ class MemoryWatch:
         worker.metrics[TOPIC] = self.metric
         self._timer: PeriodicCallback | None = None
         if self.limit and not self.shared():
-            self._timer = PeriodicCallback(self.look_again, INTERVAL)
+            self._timer = PeriodicCallback(self.look, INTERVAL)
             self._timer.start()
 
     def remove(self) -> None:
@@ -96,11 +96,6 @@ class MemoryWatch:
         self._unmanaged = process - managed + spilled
         return {"process": process, "managed": managed, "spilled": spilled}
 
-    def look_again(self) -> None:
-        """Look, if it is time to."""
-        if self._high or monotonic() >= self._looked + SELDOM:
-            self.look()
-
     def look(self) -> None:
         """Tell of a change that matters."""
         try:
@@ -116,6 +111,8 @@ class MemoryWatch:
         reading = self.reading()
         process, spilled = reading["process"], reading["spilled"]
         self._high = process > HIGH * self.limit
+        if self._timer is not None:
+            self._timer.callback_time = INTERVAL if self._high else SELDOM
         high = max(process, self._told) > ATTENTION * self.limit
         grown = spilled - self._told_spilled > CHANGE * self.limit
         changed = abs(process - self._told) > CHANGE * self.limit and high
