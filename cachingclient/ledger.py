@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import math
 from collections import Counter, OrderedDict, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dask.typing import Key
 
 from cachingclient.places import Places
-from cachingclient.policy import CacheyPolicy
+from cachingclient.policy import Policy
 
 #: Keys whose computation is remembered, to tell what was computed again.
 REMEMBERED = 100_000
 
 #: Hits of a key that count when its books are taken over.
 MANY_HITS = 100
-
-#: What is not needed by anything alive is worth this much less; it may still be asked for.
-NOT_NEEDED = 0.01
 
 #: Why keys had to go: others needed their room, or running work the memory of their workers.
 LIMIT, PRESSURE, SCHEDULER = "limit", "pressure", "scheduler memory"
@@ -65,14 +62,15 @@ class Ledger:
 
     Parameters
     ----------
-    policy : CacheyPolicy
+    policy : Policy
         Says what a key is worth.
     limit : int
         Bytes that may be kept.
 
     Examples
     --------
-    >>> ledger = Ledger(CacheyPolicy(100), limit=1000)
+    >>> from cachingclient.policy import make_policy
+    >>> ledger = Ledger(make_policy("group"), limit=1000)
     >>> ledger.offer("a", "a", paid=1.0, nbytes=800)
     (True, [])
     >>> ledger.offer("b", "b", paid=9.0, nbytes=800)
@@ -94,7 +92,7 @@ class Ledger:
     #: {cause: their bytes}
     evicted_bytes: Counter[str]
 
-    def __init__(self, policy: CacheyPolicy, limit: int) -> None:
+    def __init__(self, policy: Policy, limit: int) -> None:
         self.policy = policy
         self.limit = limit
         self.kept = {}
@@ -106,6 +104,7 @@ class Ledger:
         self.hits = self.misses = self.skipped = 0
         self.saved = self.recomputed = 0.0
         self._computed: OrderedDict[Key, None] = OrderedDict()
+        self._requests = 0
 
     def __contains__(self, key: Key) -> bool:
         return key in self.kept
@@ -145,8 +144,10 @@ class Ledger:
         nbytes: int,
         tasks: int = 0,
         may_evict: bool = True,
-        needed: bool = True,
+        alive: bool | None = None,
         where: Collection[str] = (),
+        request: int | None = None,
+        parts: int = 0,
     ) -> tuple[bool, list[Key]]:
         """Offer a key that was just computed.
 
@@ -163,10 +164,14 @@ class Ledger:
             Tasks of the graph whose result it is, if it is one.
         may_evict : bool
             False while others may not be let go.
-        needed : bool
-            False where it is known that no living collection needs it.
+        alive : bool, optional
+            Whether a living collection needs its layer; None if nobody told.
         where : collection of str
             Addresses of the workers that have it.
+        request : int, optional
+            Number of the submission that it was computed for.
+        parts : int
+            Number of keys of its layer, where these are worth something only together.
 
         Returns
         -------
@@ -174,21 +179,25 @@ class Ledger:
             Whether to keep it, and what to let go for it.
         """
         self.forget(key)
-        worth = paid if needed else paid * NOT_NEEDED
+        policy = self.policy
+        policy.computed(name, paid, nbytes, request, alive, parts)
         needs = self._needs(nbytes, where)
+        victims: list[Key] | None = []
         if not self._fits(nbytes, where) or (needs and not may_evict):
-            return False, []
-        pinned = name in self.pinned
-        estimate = math.inf if pinned else self.policy.estimate(worth, nbytes)
-        victims = self._victims(estimate, needs)
+            victims = None
+        elif needs:
+            pinned = name in self.pinned
+            worth = math.inf if pinned else policy.estimate(name, paid, nbytes)
+            victims = self._victims(worth, needs)
         if victims is None:
+            policy.lacks(name)
             return False, []
         self._evict(victims, LIMIT)
         self.kept[key] = Kept(name, nbytes, paid, 0, tasks)
         self.names[name].add(key)
         self.currsize += nbytes
         self.places.add(key, nbytes, where)
-        self.policy.put(key, worth, nbytes)
+        policy.put(key, name, paid, nbytes)
         return True, victims
 
     def _fits(self, nbytes: int, where: Collection[str]) -> bool:
@@ -202,6 +211,8 @@ class Ledger:
 
     def _victims(self, worth: float, needs: list[Need]) -> list[Key] | None:
         """Keys worth less than a newcomer that make room for it; None if it is not worth it."""
+        if not self.policy.frees(max(n.nbytes for n in needs), worth, self.pinned):
+            return None
         return self._collect(needs, lambda key: self.policy.score(key) < worth)
 
     def _collect(self, needs: list[Need], may_go: Callable[[Key], bool]) -> list[Key] | None:
@@ -211,8 +222,6 @@ class Ledger:
             for key in self._candidates(need):
                 if need.nbytes <= 0:
                     break
-                if self.is_pinned(key):
-                    continue
                 if not may_go(key):
                     break
                 if key not in victims and need.counts(key):
@@ -224,14 +233,19 @@ class Ledger:
                 return None
         return list(victims)
 
-    def _candidates(self, need: Need) -> Iterable[Key]:
+    def _candidates(self, need: Need) -> Iterator[Key]:
         """Kept keys that could help, and perhaps others, the least valuable first."""
         if need.nbytes <= 0:
-            return ()
-        if need.among is not None and len(need.among) < len(self.kept) / 8:
-            # A small part of all is found sooner by sorting it than among all.
-            return self.ranked(need.among)
-        return self.policy.least_valuable()
+            return
+        passed = 0
+        for key in self.policy.least_valuable(self.pinned):
+            yield key
+            if need.among is not None and key not in need.among:
+                passed += 1
+                if passed > len(need.among):
+                    # It is rare among the least valuable: sorting what is there takes less.
+                    yield from (k for k in self.policy.ranked(need.among) if not self.is_pinned(k))
+                    return
 
     def count_evicted(self, keys: Iterable[Key], cause: str) -> None:
         """Count kept keys that have to go."""
@@ -244,13 +258,22 @@ class Ledger:
         for key in keys:
             self.forget(key)
 
-    def hit(self, keys: Collection[Key]) -> None:
-        """Count kept keys that a submission uses in place of computing them."""
+    def hit(self, keys: Collection[Key], request: int | None = None) -> None:
+        """Count kept keys that a submission uses in place of computing them.
+
+        Parameters
+        ----------
+        keys : collection of Key
+        request : int, optional
+            Number of the submission; by default it is the one after the last.
+        """
+        self._requests = self._requests + 1 if request is None else max(request, self._requests)
+        request = self._requests
         for key in keys:
             kept = self.kept[key]
             kept.hits += 1
             self.saved += kept.paid
-            self.policy.touch(key)
+            self.policy.touch(key, request)
         self.hits += len(keys)
 
     def forget(self, key: Key) -> None:
@@ -271,7 +294,8 @@ class Ledger:
 
         Examples
         --------
-        >>> old, new = (Ledger(CacheyPolicy(100), limit) for limit in (1000, 500))
+        >>> from cachingclient.policy import make_policy
+        >>> old, new = (Ledger(make_policy("group"), limit) for limit in (1000, 500))
         >>> old.offer("a", "a", paid=1.0, nbytes=300), old.offer("b", "b", paid=9.0, nbytes=300)
         ((True, []), (True, []))
         >>> new.succeed(old)
@@ -282,13 +306,21 @@ class Ledger:
         self.evicted, self.evicted_bytes = other.evicted, other.evicted_bytes
         self.saved, self.places = other.saved, other.places
         self.recomputed, self._computed = other.recomputed, other._computed
+        inherited = self.policy.inherit(other.policy)
         for key, kept in other.kept.items():
             self.kept[key] = kept
             self.names[kept.name].add(key)
             self.currsize += kept.nbytes
-            self.policy.put(key, kept.paid, kept.nbytes)
-            for _ in range(min(kept.hits, MANY_HITS)):
-                self.policy.touch(key)
+            if not inherited:
+                self._tell_again(key, kept)
+
+    def _tell_again(self, key: Key, kept: Kept) -> None:
+        # Submissions before the first one of all.
+        hits = min(kept.hits, MANY_HITS)
+        self.policy.computed(kept.name, kept.paid, kept.nbytes, request=-MANY_HITS - 1)
+        self.policy.put(key, kept.name, kept.paid, kept.nbytes)
+        for i in range(hits):
+            self.policy.touch(key, request=i - MANY_HITS)
 
     def over_limit(self) -> list[Key]:
         """Let the least valuable keys go until all limits are kept; returns them."""
@@ -306,7 +338,7 @@ class Ledger:
 
     def ranked(self, keys: Iterable[Key]) -> list[Key]:
         """Kept keys, the least valuable first, and what is pinned last."""
-        return sorted(keys, key=lambda key: (self.is_pinned(key), self.policy.score(key)))
+        return sorted(self.policy.ranked(keys), key=self.is_pinned)
 
     def relieve(self, among: Collection[Key], nbytes: float) -> list[Key]:
         """Let the least valuable of some keys go for running work; returns them.

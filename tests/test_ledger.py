@@ -323,7 +323,7 @@ def test_random_events(turn):
             assert ledger.currsize <= ledger.limit
         elif event < 0.75 and ledger.kept:
             ledger.hit(rng.sample(sorted(ledger.kept), rng.randrange(len(ledger.kept))))
-            ledger.policy.request()
+            ledger.policy.request(0)
         elif event < 0.9:
             ledger.forget(key)
         else:

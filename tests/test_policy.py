@@ -57,9 +57,9 @@ class PolicyTestMixin:
         for key in "abc":
             policy.put(key, 1.0, 5000)
         for _ in range(3):
-            policy.request()
+            policy.request(0)
             policy.touch("a")
-        policy.request()
+        policy.request(0)
         policy.touch("c")
         assert order(policy) == ["b", "c", "a"]
 
@@ -68,7 +68,7 @@ class PolicyTestMixin:
         for key in "abc":
             policy.put(key, 1.0, 5000)
         for key in "bca":
-            policy.request()
+            policy.request(0)
             policy.touch(key)
         assert order(policy) == ["b", "c", "a"]
 
@@ -76,17 +76,17 @@ class PolicyTestMixin:
         policy = self.make(halflife=10)
         policy.put("once popular", 1.0, 5000)
         for _ in range(5):
-            policy.request()
+            policy.request(0)
             policy.touch("once popular")
         for _ in range(100):
-            policy.request()
+            policy.request(0)
         policy.put("new", 1.0, 5000)
         assert order(policy) == ["once popular", "new"]
 
     def test_an_estimate_is_the_score_that_a_new_key_gets(self):
         policy = self.make()
         for _ in range(50):
-            policy.request()
+            policy.request(0)
         estimate = policy.estimate(2.0, 12345)
         policy.put("a", 2.0, 12345)
         assert policy.score("a") == pytest.approx(estimate)
@@ -208,7 +208,7 @@ class PolicyTestMixin:
                     model[key][1].append(now)
             elif event < 0.8:
                 for _ in range(4):
-                    policy.request()
+                    policy.request(0)
                 now += 4
             elif event < 0.9:
                 policy.forget(key)
@@ -244,7 +244,7 @@ class TestCacheyPolicy(PolicyTestMixin):
         policy.put("old", 1.0, 5000)
         policy.put("asked for", 1.0, 5000)
         for i in range(1_000_000):
-            policy.request()
+            policy.request(0)
             if not i % 100:
                 policy.touch("asked for")
         policy.put("worthless", 0.0, 5000)
@@ -261,20 +261,20 @@ class TestCacheyPolicy(PolicyTestMixin):
         policy = self.make(halflife=1000)
         policy.put("a", 1.0, 5000)
         for _ in range(1000):
-            policy.request()
+            policy.request(0)
         assert policy.score("a") / policy.estimate(1.0, 5000) == pytest.approx(0.5, rel=1e-3)
 
     def test_scaling_down_changes_no_order(self):
         policy = self.make(halflife=1)
         steps = math.ceil(math.log(LARGEST_BASE) / math.log(policy._growth))
         for _ in range(steps - 20):
-            policy.request()
+            policy.request(0)
         for i in range(10):
             policy.put(i, 1.0, 5000)
-            policy.request()
+            policy.request(0)
         before = policy._scorer._base
         for _ in range(20):
-            policy.request()
+            policy.request(0)
         assert policy._scorer._base < before
         assert order(policy) == list(range(10))
         policy.touch(0)

@@ -17,6 +17,7 @@ from cachingclient.admission import (
     key_name,
     readable_again,
 )
+from cachingclient.scheduler.shapes import Shapes, transfer_seconds
 
 if TYPE_CHECKING:
     from dask.typing import Key
@@ -44,6 +45,7 @@ class Keeper:
         self.plugin = plugin
         self.min_cost = plugin.settings["min_cost"]
         self._kept = kept
+        self._shapes = Shapes()
 
     def finished(self, ts: TaskState, startstops: Iterable[dict[str, Any]]) -> None:
         """A key has come into memory."""
@@ -52,8 +54,9 @@ class Keeper:
         for span in startstops:
             if span["action"] == "compute":
                 seconds += span["stop"] - span["start"]
-        paid = books.paid[key] = seconds + self._paid_for(ts)
         name = key_name(key)
+        sharing = [(d.key, len(d.dependents)) for d in ts.dependencies]
+        paid = books.paid.ran(key, name, seconds, sharing)
         self.plugin.durations.ran(name, paid, ts.nbytes)
         scheduler = self.plugin.scheduler
         self.plugin.overhead.ran(
@@ -75,11 +78,6 @@ class Keeper:
             # Where nobody wants or awaits it its release is decided already.
             self._offer(ts, paid)
 
-    def _paid_for(self, ts: TaskState) -> float:
-        paid = self.plugin.books.paid
-        # Shared work is counted once, however many results share it.
-        return sum(paid.get(d.key, 0.0) / (len(d.dependents) or 1) for d in ts.dependencies)
-
     def _unkeepable(self, ts: TaskState) -> str | None:
         """Why neither a key may be kept, nor what is computed from it."""
         tainted = self.plugin.books.tainted
@@ -98,6 +96,8 @@ class Keeper:
         plugin, name = self.plugin, key_name(ts.key)
         if paid < self.min_cost and name not in plugin.books.pinned:
             return f"took less than min-cost ({self.min_cost * 1000:g} ms)"
+        if transfer_seconds(plugin.scheduler, ts.nbytes) > paid and name not in plugin.books.pinned:
+            return "takes longer to transfer than to compute"
         if not plugin.guards.complete():
             return UNGUARDED
         if not any(ws in plugin.scheduler.running for ws in ts.who_has or ()):
@@ -113,29 +113,31 @@ class Keeper:
         return None
 
     def _offer(self, ts: TaskState, paid: float) -> None:
-        plugin, key = self.plugin, ts.key
+        plugin, key, name = self.plugin, ts.key, key_name(ts.key)
         clients, tasks = plugin.books.outputs.get(key, ((), 0))
         keep, victims = plugin.ledger.offer(
             key,
-            key_name(key),
+            name,
             paid,
             plugin.pressure.nbytes(ts),
             tasks,
             may_evict=not plugin.submissions.any(),
-            needed=plugin.books.alive.get(key_name(key)) is not False,
+            alive=plugin.books.alive.get(name),
             where=[ws.address for ws in ts.who_has or ()],
+            request=plugin.books.paid.request(name),
+            parts=self._shapes.parts(ts, name),
         )
         if victims:
             plugin.release.soon(victims)
         if not keep:
             plugin.books.refuse(key, "no room: what is kept is worth more")
-            if key_name(key) in plugin.books.pinned:
+            if name in plugin.books.pinned:
                 plugin.warn(
-                    f"Not all of {key_name(key)} can be kept, although it is pinned: it "
+                    f"Not all of {name} can be kept, although it is pinned: it "
                     "is larger than the limit, or its workers' memory is needed."
                 )
             return
-        plugin.books.refused.pop(key_name(key), None)
+        plugin.books.refused.pop(name, None)
         plugin.holder.keep(ts)
         plugin.detaching.keep(key)
         for client in clients:

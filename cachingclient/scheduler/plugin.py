@@ -15,7 +15,7 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 
 from cachingclient.admission import REJECTED, key_name
 from cachingclient.ledger import Ledger
-from cachingclient.policy import CacheyPolicy
+from cachingclient.policy import make_policy
 from cachingclient.registry import PLUGINS
 from cachingclient.scheduler.audit import Audits
 from cachingclient.scheduler.books import Books
@@ -97,7 +97,7 @@ class CachePlugin(SchedulerPlugin):
         self.loop = asyncio.get_running_loop()
         self.books = Books()
         self.holder = Holder(scheduler, self.switch_off)
-        policy = CacheyPolicy(self.settings["halflife"])
+        policy = make_policy(self.settings["policy"], self.settings["halflife"])
         self.ledger = Ledger(policy, 0)
         self.submissions = Submissions(self.settings["lease_time"])
         self._learn_anew()
@@ -221,6 +221,7 @@ class CachePlugin(SchedulerPlugin):
         sources: Mapping[Any, str] = {},
         unsure: Collection[Any] = (),
         readers: Mapping[Any, Collection[Any]] = {},
+        alive: Mapping[Any, bool] = {},
     ) -> None:
         """Hear which names of the next graph may be kept, and which not."""
         self.erred.let_go()
@@ -228,9 +229,9 @@ class CachePlugin(SchedulerPlugin):
         self._compare(sources, unsure)
         self.release.stale(self.freshness.made(readers))
         self.books.allow(allowed)
-        self.ledger.policy.request()
+        number = self._submitted(client, {*allowed, *denied}, alive)
         used = [k for k in allowed if k in self.ledger]
-        self._use(used, skipped=len(used))
+        self._use(used, number, skipped=len(used))
 
     @guarded
     def open_submission(self, request: Request) -> Submission | None:
@@ -239,7 +240,6 @@ class CachePlugin(SchedulerPlugin):
             self.leave()
             return None
         self.erred.let_go()
-        self.ledger.policy.request()
         self.detaching.settle()
         self._compare(request.sources, request.unsure)
         submission = Submission(self, request, self.submissions.deadline())
@@ -305,22 +305,34 @@ class CachePlugin(SchedulerPlugin):
             if request.use:
                 self.books.allow(verdict.allowed - gone)
             self.books.deny({*verdict.denied, *gone})
-        self.books.living(request.alive)
+        names = {key_name(k) for k in keys}
+        if verdict is not None:
+            names.update(verdict.allowed, verdict.denied)
+        number = self._submitted(client, names, request.alive)
         if submission.complete:
             self._tell_kept(client, list(keys)[:MANY_OUTPUTS])
         elif len(keys) <= MANY_OUTPUTS:
             self.books.asked(client, keys, submission.total // len(keys))
         used = [k for k in submission.used if k in self.ledger]
-        self._use(used, submission.skipped or sum(self.ledger.kept[k].tasks or 1 for k in used))
+        skipped = submission.skipped or sum(self.ledger.kept[k].tasks or 1 for k in used)
+        self._use(used, number, skipped)
         if not self.submissions.any():
             self.release.soon(self.ledger.over_limit())
 
-    def _use(self, keys: list[Key], skipped: int) -> None:
-        self.ledger.hit(keys)
+    def _submitted(self, client: str, names: Collection[Any], alive: Mapping[Any, bool]) -> int:
+        """Note a graph with these names; returns its number."""
+        policy, books = self.ledger.policy, self.books
+        policy.request(time.monotonic())
+        books.alive.tell(client, alive)
+        for name in alive:
+            policy.living(name, books.alive.get(name))
+        return books.paid.submitted(names)
+
+    def _use(self, keys: list[Key], number: int, skipped: int) -> None:
+        self.ledger.hit(keys, number)
         self.ledger.skipped += skipped
         for key in keys:
             self.audits.used(key)
-            self.books.paid[key] = 0.0  # what is computed from it now did not pay for it
 
     @guarded
     def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
@@ -401,6 +413,8 @@ class CachePlugin(SchedulerPlugin):
         """When the last client that asked for caching has gone the idle time starts."""
         self.erred.let_go()
         self.desk.client_gone(client)
+        for name in self.books.alive.gone(client):
+            self.ledger.policy.living(name, self.books.alive.get(name))
 
     # -- what the parts ask for ------------------------------------------------
 
