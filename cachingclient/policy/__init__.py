@@ -32,6 +32,7 @@ past keys
     What windows leave behind: keys of a group that comes back, and they not for longer than is
     usual in the group, count `PAST` of the others.
 
+A group that comes back after it was evicted has to be worth a tenth more than what goes for it.
 Inside a group the key goes first that was not needed for the longest time. A newcomer pushes out
 only what scores lower than its group, so never its equals: a scan of what does not fit keeps
 what was there first. It costs no graph search.

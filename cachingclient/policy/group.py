@@ -23,6 +23,9 @@ PAST = 0.1
 LONGER = 1
 #: How fast what is usual follows what happens.
 LEARNING = 0.1
+#: What comes back after it was evicted has to be worth so much more than what it pushes out: of
+#: layers that are needed in turn none was needed longer ago than the others, in the long run.
+MARGIN = 1.1
 #: Groups of which nothing is kept that are remembered.
 REMEMBERED = 10_000
 #: Decays after which all scores are scaled down: long before exp() overflows.
@@ -294,7 +297,8 @@ class GroupPolicy(Policy):
         group = self._groups.get(name)
         if group is None:
             return paid / (max(nbytes, 0) + KEY_OVERHEAD)
-        return group.recent.score / self._weight
+        score = group.recent.score / self._weight
+        return score / MARGIN if group.clock > 1 else score
 
     def score(self, key: Key) -> float:
         return self._where[key].score / self._weight
