@@ -91,6 +91,8 @@ class Ledger:
     evicted: Counter[str]
     #: {cause: their bytes}
     evicted_bytes: Counter[str]
+    #: told of all that happens, while somebody records it
+    journal: Callable[..., None] | None
 
     def __init__(self, policy: Policy, limit: int) -> None:
         self.policy = policy
@@ -98,7 +100,9 @@ class Ledger:
         self.kept = {}
         self.names = defaultdict(set)
         self.places = Places()
+        self.shares: Mapping[str, int] = {}
         self.pinned = ()
+        self.journal = None
         self.evicted, self.evicted_bytes = Counter(), Counter()
         self.currsize = 0
         self.hits = self.misses = self.skipped = 0
@@ -178,7 +182,28 @@ class Ledger:
         (bool, list)
             Whether to keep it, and what to let go for it.
         """
-        self.forget(key)
+        decision = self._decide(
+            key, name, paid, nbytes, tasks, may_evict, alive, where, request, parts
+        )
+        if self.journal is not None:
+            terms = paid, nbytes, tasks, may_evict, alive, where, request, parts
+            self.journal("offer", key, name, *terms, *decision)
+        return decision
+
+    def _decide(
+        self,
+        key: Key,
+        name: str,
+        paid: float,
+        nbytes: int,
+        tasks: int,
+        may_evict: bool,
+        alive: bool | None,
+        where: Collection[str],
+        request: int | None,
+        parts: int,
+    ) -> tuple[bool, list[Key]]:
+        self._drop(key)
         policy = self.policy
         policy.computed(name, paid, nbytes, request, alive, parts)
         needs = self._needs(nbytes, where)
@@ -256,7 +281,7 @@ class Ledger:
     def _evict(self, keys: list[Key], cause: str) -> None:
         self.count_evicted(keys, cause)
         for key in keys:
-            self.forget(key)
+            self._drop(key)
 
     def hit(self, keys: Collection[Key], request: int | None = None) -> None:
         """Count kept keys that a submission uses in place of computing them.
@@ -269,6 +294,8 @@ class Ledger:
         """
         self._requests = self._requests + 1 if request is None else max(request, self._requests)
         request = self._requests
+        if self.journal is not None:
+            self.journal("hit", keys, request)
         for key in keys:
             kept = self.kept[key]
             kept.hits += 1
@@ -278,6 +305,11 @@ class Ledger:
 
     def forget(self, key: Key) -> None:
         """Take a key off the books, whatever became of it."""
+        if self.journal is not None and key in self.kept:
+            self.journal("forget", [key])
+        self._drop(key)
+
+    def _drop(self, key: Key) -> None:
         kept = self.kept.pop(key, None)
         if kept is None:
             return
@@ -306,6 +338,7 @@ class Ledger:
         self.evicted, self.evicted_bytes = other.evicted, other.evicted_bytes
         self.saved, self.places = other.saved, other.places
         self.recomputed, self._computed = other.recomputed, other._computed
+        self.journal, self.shares = other.journal, other.shares
         inherited = self.policy.inherit(other.policy)
         for key, kept in other.kept.items():
             self.kept[key] = kept
@@ -324,6 +357,12 @@ class Ledger:
 
     def over_limit(self) -> list[Key]:
         """Let the least valuable keys go until all limits are kept; returns them."""
+        victims = self._settle()
+        if self.journal is not None and victims:
+            self.journal("settle", victims)
+        return victims
+
+    def _settle(self) -> list[Key]:
         needs = [Need(self.places.over(w), self.places.at(w)) for w in self.places.crowded()]
         needs.append(Need(self.currsize - self.limit))
         victims = self._collect(needs, lambda key: True)
@@ -356,13 +395,31 @@ class Ledger:
             victims.append(key)
             nbytes -= self.kept[key].nbytes
         self._evict(victims, PRESSURE)
+        if self.journal is not None and victims:
+            self.journal("relieve", victims)
         return victims
 
     def resize(self, limit: int, shares: Mapping[str, int] = {}) -> list[Key]:
         """Change the limit, and what each worker may hold of it; returns what has to go."""
         self.limit = limit
+        self.shares = shares
         self.places.share(shares)
-        return self.over_limit()
+        victims = self._settle()
+        if self.journal is not None:
+            self.journal("resize", limit, shares, victims)
+        return victims
+
+    def came(self, key: Key, address: str) -> None:
+        """A worker has a replica of a kept key."""
+        self.places.came(key, address)
+        if self.journal is not None:
+            self.journal("came", address, [key])
+
+    def moved(self, address: str, keys: Collection[Key]) -> None:
+        """These are the kept keys that a worker has."""
+        self.places.moved(address, keys)
+        if self.journal is not None:
+            self.journal("moved", address, keys)
 
     def matching(self, prefix: str | None = None) -> list[Key]:
         """Kept keys of layers whose name starts with a prefix."""

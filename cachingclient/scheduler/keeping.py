@@ -57,6 +57,8 @@ class Keeper:
         name = key_name(key)
         sharing = [(d.key, len(d.dependents)) for d in ts.dependencies]
         paid = books.paid.ran(key, name, seconds, sharing)
+        if (journal := self.plugin.ledger.journal) is not None:
+            journal("ran", key, name, seconds, ts.nbytes, sharing)
         self.plugin.durations.ran(name, paid, ts.nbytes)
         scheduler = self.plugin.scheduler
         self.plugin.overhead.ran(

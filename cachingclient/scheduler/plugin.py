@@ -229,7 +229,7 @@ class CachePlugin(SchedulerPlugin):
         self._compare(sources, unsure)
         self.release.stale(self.freshness.made(readers))
         self.books.allow(allowed)
-        number = self._submitted(client, {*allowed, *denied}, alive)
+        number = self._submitted(client, {*allowed, *denied}, (), alive)
         used = [k for k in allowed if k in self.ledger]
         self._use(used, number, skipped=len(used))
 
@@ -308,7 +308,7 @@ class CachePlugin(SchedulerPlugin):
         names = {key_name(k) for k in keys}
         if verdict is not None:
             names.update(verdict.allowed, verdict.denied)
-        number = self._submitted(client, names, request.alive)
+        number = self._submitted(client, names, keys, request.alive)
         if submission.complete:
             self._tell_kept(client, list(keys)[:MANY_OUTPUTS])
         elif len(keys) <= MANY_OUTPUTS:
@@ -319,14 +319,24 @@ class CachePlugin(SchedulerPlugin):
         if not self.submissions.any():
             self.release.soon(self.ledger.over_limit())
 
-    def _submitted(self, client: str, names: Collection[Any], alive: Mapping[Any, bool]) -> int:
+    def _submitted(
+        self,
+        client: str,
+        names: Collection[Any],
+        outputs: Collection[Key],
+        alive: Mapping[Any, bool],
+    ) -> int:
         """Note a graph with these names; returns its number."""
-        policy, books = self.ledger.policy, self.books
-        policy.request(time.monotonic())
+        policy, books, now = self.ledger.policy, self.books, time.monotonic()
+        policy.request(now)
         books.alive.tell(client, alive)
-        for name in alive:
-            policy.living(name, books.alive.get(name))
-        return books.paid.submitted(names)
+        told = {name: books.alive.get(name) for name in alive}
+        for name, is_alive in told.items():
+            policy.living(name, is_alive)
+        number = books.paid.submitted(names)
+        if self.ledger.journal is not None:
+            self.ledger.journal("submit", now, number, names, outputs, told)
+        return number
 
     def _use(self, keys: list[Key], number: int, skipped: int) -> None:
         self.ledger.hit(keys, number)

@@ -107,11 +107,11 @@ class Pressure:
     def _is_there(self, ts: TaskState) -> None:
         nbytes = self.nbytes(ts)
         self.sizes.ran(ts.prefix.name, nbytes)
-        places = self.plugin.ledger.places
+        ledger = self.plugin.ledger
         for ws in ts.who_has or ():
             for d in ts.dependencies:
-                if d.key in self.plugin.ledger and ws in (d.who_has or ()):
-                    places.came(d.key, ws.address)
+                if d.key in ledger and ws in (d.who_has or ()):
+                    ledger.came(d.key, ws.address)
             if nbytes > self._small:  # many small ones are noticed at the next reading
                 self.relieve(ws)
 
@@ -191,7 +191,7 @@ class Pressure:
             return
         kept = self.plugin.holder.client.wants_what
         ours = {ts.key for ts in kept & ws.has_what if ts.key in self.plugin.ledger}
-        self.plugin.ledger.places.moved(ws.address, ours)
+        self.plugin.ledger.moved(ws.address, ours)
         now = time.monotonic()
         self._recount_at = now + (now - start) / RECOUNT
 
