@@ -98,7 +98,7 @@ class Keeper:
         plugin, name = self.plugin, key_name(ts.key)
         if paid < self.min_cost and name not in plugin.books.pinned:
             return f"took less than min-cost ({self.min_cost * 1000:g} ms)"
-        if transfer_seconds(plugin.scheduler, ts.nbytes) > paid and name not in plugin.books.pinned:
+        if self._is_sooner_computed(ts, name, paid):
             return "takes longer to transfer than to compute"
         if not plugin.guards.complete():
             return UNGUARDED
@@ -113,6 +113,12 @@ class Keeper:
         ):
             return SHARED
         return None
+
+    def _is_sooner_computed(self, ts: TaskState, name: Any, paid: float) -> bool:
+        # Who set min-cost to nothing wants whatever it costs.
+        if not self.min_cost or name in self.plugin.books.pinned:
+            return False
+        return transfer_seconds(self.plugin.scheduler, ts.nbytes) > paid
 
     def _offer(self, ts: TaskState, paid: float) -> None:
         plugin, key, name = self.plugin, ts.key, key_name(ts.key)
