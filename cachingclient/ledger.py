@@ -203,7 +203,8 @@ class Ledger:
         request: int | None,
         parts: int,
     ) -> tuple[bool, list[Key]]:
-        self._drop(key)
+        if key in self.kept:
+            self._drop(key)
         policy = self.policy
         policy.computed(name, paid, nbytes, request, alive, parts)
         needs = self._needs(nbytes, where)
@@ -226,17 +227,27 @@ class Ledger:
         return True, victims
 
     def _fits(self, nbytes: int, where: Collection[str]) -> bool:
-        return nbytes <= self.limit and all(self.places.fits(w, nbytes) for w in where)
+        if nbytes > self.limit:
+            return False
+        for worker in where:
+            if not self.places.fits(worker, nbytes):
+                return False
+        return True
 
     def _needs(self, nbytes: int, where: Collection[str]) -> list[Need]:
         """What has to go before so many bytes have room."""
-        needs = [Need(self.places.over(w, nbytes), self.places.at(w)) for w in where]
-        needs.append(Need(self.currsize + nbytes - self.limit))
-        return [need for need in needs if need.nbytes > 0]
+        places, needs = self.places, []
+        for worker in where:
+            if (over := places.over(worker, nbytes)) > 0:
+                needs.append(Need(over, places.at(worker)))
+        if (over := self.currsize + nbytes - self.limit) > 0:
+            needs.append(Need(over))
+        return needs
 
     def _victims(self, worth: float, needs: list[Need]) -> list[Key] | None:
         """Keys worth less than a newcomer that make room for it; None if it is not worth it."""
-        if not self.policy.frees(max(n.nbytes for n in needs), worth, self.pinned):
+        # The last need is the largest part of what is kept, or the only one.
+        if not self.policy.frees(needs[-1].nbytes, worth, self.pinned):
             return None
         return self._collect(needs, lambda key: self.policy.score(key) < worth)
 
@@ -251,9 +262,10 @@ class Ledger:
                     break
                 if key not in victims and need.counts(key):
                     victims[key] = None
+                    nbytes = self.kept[key].nbytes
                     for other in needs:
                         if other.counts(key):
-                            other.nbytes -= self.kept[key].nbytes
+                            other.nbytes -= nbytes
             if need.nbytes > 0:
                 return None
         return list(victims)

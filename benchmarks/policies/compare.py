@@ -2,11 +2,15 @@
 
 For each generator of sessions, seed and limit (as a share of the bytes of all that is asked for
 more than once) each policy runs through the session, and its saving of task time is divided by
-an upper bound of what is possible (`bound.py`).
+an upper bound of what is possible (`bound.py`). A session of length 1 has some 70 questions, one
+of length 3 has 200: the longer it is, the more of it a policy has learnt.
 
-    python benchmarks/policies/compare.py [--seeds 4] [--limits 0.01 0.05 0.2 0.5]
+    python benchmarks/policies/compare.py [--seeds 4] [--limits 0.01 0.05 0.2 0.5] [--length 3]
+    python benchmarks/policies/compare.py --traces FILE... [--limits 0.01 0.05 0.2 0.5]
 
-needs scipy. Prints a line per generator and policy, then for each policy the mean over all, the
+The second form does the same with recorded sessions (`client.cache.record`).
+
+needs scipy (``pip install '.[bench]'``). Prints a line per generator and policy, then for each policy the mean over all, the
 mean of the worst tenth, and its work over the least possible.
 """
 
@@ -16,10 +20,13 @@ import argparse
 import statistics
 import sys
 import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 
+import generators
+import traces
 from baselines import GDSF
 from bound import Bound
-from generators import GENERATORS
 from simulator import plain_work, run, working_set
 
 from cachingclient.policy import CacheyPolicy, GroupPolicy, LRUPolicy
@@ -35,10 +42,23 @@ POLICIES = {
 LEAST = {"group": 0.92, "group, blind": 0.89}
 
 
+def sources(args: argparse.Namespace) -> Iterator[tuple[str, Callable, Iterable]]:
+    """Name, function that makes a session of a seed, and seeds."""
+    if args.traces:
+        for path in args.traces:
+            yield Path(path).name[-24:], traces.session, [path]
+        return
+    for make in generators.GENERATORS:
+        if not args.only or any(make.__name__.startswith(o) for o in args.only):
+            yield make.__name__, make, range(args.seeds)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seeds", type=int, default=4)
     parser.add_argument("--limits", type=float, nargs="+", default=[0.01, 0.05, 0.2, 0.5])
+    parser.add_argument("--length", type=int, default=3)
+    parser.add_argument("--traces", nargs="+", default=[], help="files")
     parser.add_argument("--only", nargs="+", help="names of generators, or their beginnings")
     parser.add_argument("--verbose", action="store_true", help="a line for each limit")
     args = parser.parse_args()
@@ -46,11 +66,10 @@ def main() -> int:
     works: dict[str, list[float]] = {p: [] for p in POLICIES}
     print(f"{'session':24s}" + "".join(f"{p:>14s}" for p in POLICIES), flush=True)
     start = time.perf_counter()
-    for make in GENERATORS:
-        if args.only and not any(make.__name__.startswith(o) for o in args.only):
-            continue
+    generators.LENGTH = args.length
+    for name_of, make, seeds in sources(args):
         here: dict[tuple[float, str], list[float]] = {}
-        for seed in range(args.seeds):
+        for seed in seeds:
             session = make(seed)
             plain, whole, bound = plain_work(session), working_set(session), Bound(session)
             for limit in args.limits:
@@ -68,7 +87,7 @@ def main() -> int:
             statistics.mean(s for (_, p), of in here.items() if p == name for s in of)
             for name in POLICIES
         ]
-        print(f"{make.__name__:24s}" + "".join(f"{s:14.3f}" for s in row), flush=True)
+        print(f"{name_of:24s}" + "".join(f"{s:14.3f}" for s in row), flush=True)
 
     def tenth(found: list[float]) -> float:
         return statistics.mean(sorted(found)[: max(1, len(found) // 10)])

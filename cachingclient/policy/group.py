@@ -324,6 +324,11 @@ class GroupPolicy(Policy):
 
     def frees(self, nbytes: float, worth: float, spare: Collection[str] = ()) -> bool:
         version, least, most = self._refused
+        if self._heap:
+            score, number, shelf = self._heap[0]
+            if shelf.version == number and score < worth * self._weight:
+                if shelf.held >= nbytes and shelf.group.name not in spare:
+                    return True
         if version == self._version and worth <= least and nbytes >= most:
             return False
         missing = nbytes
@@ -385,11 +390,14 @@ class GroupPolicy(Policy):
         heap, popped = self._heap, []
         try:
             while heap:
-                item = heappop(heap)
+                item = heap[0]
                 shelf = item[2]
-                if shelf.version == item[1] and shelf.keys:
-                    popped.append(item)
-                    yield shelf
+                if shelf.version != item[1] or not shelf.keys:
+                    heappop(heap)
+                    continue
+                # The first is mostly enough: it need not be taken down.
+                yield shelf
+                popped.append(heappop(heap))
         finally:
             # It may have been built anew meanwhile.
             for item in popped if self._heap is heap else ():

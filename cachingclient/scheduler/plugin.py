@@ -94,6 +94,8 @@ class CachePlugin(SchedulerPlugin):
         if old is not None:
             old.step_aside()
         self.scheduler = scheduler
+        #: tells the time at which graphs are submitted, in seconds
+        self.clock: Callable[[], float] = time.monotonic
         self.loop = asyncio.get_running_loop()
         self.books = Books()
         self.holder = Holder(scheduler, self.switch_off)
@@ -327,7 +329,7 @@ class CachePlugin(SchedulerPlugin):
         alive: Mapping[Any, bool],
     ) -> int:
         """Note a graph with these names; returns its number."""
-        policy, books, now = self.ledger.policy, self.books, time.monotonic()
+        policy, books, now = self.ledger.policy, self.books, self.clock()
         policy.request(now)
         books.alive.tell(client, alive)
         told = {name: books.alive.get(name) for name in alive}
