@@ -10,8 +10,8 @@ of length 3 has 200: the longer it is, the more of it a policy has learnt.
 
 The second form does the same with recorded sessions (`client.cache.record`).
 
-needs scipy (``pip install '.[bench]'``). Prints a line per generator and policy, then for each policy the mean over all, the
-mean of the worst tenth, and its work over the least possible.
+needs scipy (``pip install '.[bench]'``) and some minutes. Prints a line per generator, then for
+each policy the mean over all, the mean of the worst tenth, and its work over the least possible.
 """
 
 from __future__ import annotations

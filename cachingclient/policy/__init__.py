@@ -14,7 +14,7 @@ hundredth if it is worth nothing because a part is missing
 f
     Requests that needed the group, found kept or computed, each counted once; they fade with
     wall time, ``exp(-age / tau)``, and are remembered for a while after the group was evicted.
-    ``tau`` is 600 s, and 150 s while nobody tells what is alive.
+    ``tau`` is 300 s, and 150 s while nobody tells what is alive.
 paid
     Seconds of task time that a key had cost in the request that computed it: its own, and what
     its dependencies had cost in the same request (`cachingclient.paying`). The mean over the

@@ -12,7 +12,7 @@ from dask.typing import Key
 from cachingclient.policy.interface import KEY_OVERHEAD, Policy
 
 #: Seconds after which a request counts 1 / e: where clients tell what is alive, and where not.
-TAU, TAU_BLIND = 600.0, 150.0
+TAU, TAU_BLIND = 300.0, 150.0
 #: What nothing alive needs is worth this much less; it may still be asked for.
 DEAD = 0.01
 #: The same for what is worth something only whole, and has lost a part.
@@ -111,7 +111,7 @@ class GroupPolicy(Policy):
     Parameters
     ----------
     tau : float, optional
-        Seconds after which a request counts 1 / e. By default 150, and 600 as soon as somebody
+        Seconds after which a request counts 1 / e. By default 150, and 300 as soon as somebody
         tells what is alive.
 
     Examples
