@@ -81,14 +81,17 @@ class Payments:
         dependencies : iterable
             (key, how many tasks share it) of each dependency.
         """
-        number, before = self._submitted.get(name, (0, 0.0))
         self._total += seconds
+        if not dependencies:
+            self._paid[key] = seconds, self.number
+            return seconds
+        number, before = self._submitted.get(name, (0, 0.0))
         paid = seconds
         for dependency, sharers in dependencies:
             of_it, when = self._paid.get(dependency, (0.0, -1))
             if when >= number:
                 paid += of_it / (sharers or 1)
-        paid = min(paid, max(seconds, self._total - before))
+        paid = max(seconds, min(paid, self._total - before))
         self._paid[key] = paid, self.number
         return paid
 

@@ -24,7 +24,7 @@ class Books:
     allowed: Bounded
     #: which names living collections need
     alive: Living
-    #: {name of a layer that some computation had: None}
+    #: {name of a layer: how many computations had it}
     seen: Bounded
     #: names that the user pinned
     pinned: set[Any]
@@ -79,3 +79,8 @@ class Books:
             clients, _ = self.outputs.get(key, (set(), 0))
             clients.add(client)
             self.outputs[key] = clients, tasks
+
+    def met(self, layers: Iterable[str]) -> None:
+        """A computation has these layers."""
+        for name in layers:
+            self.seen.note(name, self.seen.get(name, 0) + 1)
