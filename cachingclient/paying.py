@@ -12,7 +12,7 @@ many diamonds are stacked and however many clients overlap. No graph is searched
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from dask.typing import Key
@@ -67,7 +67,7 @@ class Payments:
         return self._submitted.get(name, (0, 0.0))[0]
 
     def ran(
-        self, key: Key, name: Any, seconds: float, dependencies: Iterable[tuple[Key, int]] = ()
+        self, key: Key, name: Any, seconds: float, dependencies: Collection[tuple[Key, int]] = ()
     ) -> float:
         """Hear of a task that ran; returns what was paid for its key.
 
@@ -78,7 +78,7 @@ class Payments:
             Name of its layer.
         seconds : float
             Its own time.
-        dependencies : iterable
+        dependencies : collection
             (key, how many tasks share it) of each dependency.
         """
         self._total += seconds

@@ -1,10 +1,11 @@
 """Three sessions on a real cluster, under one limit each, with each policy: seconds of task time.
 
-Tasks sleep, so that what they take is the same each time, and make arrays of real sizes. The
-limit is a part of what the session asks for more than once. Each session starts on a new cluster
-of worker processes. Nobody thinks between two questions, but the scheduler's part of the cache is
-told by its clock that somebody did, for some 20 seconds: requests fade with wall time. What must
-hold: fewer task seconds with `group` than with `lru` and `cachey`.
+Tasks sleep, and count for what they were to sleep, whatever else the machine does; they make
+arrays of real sizes. The limit is a part of what the session asks for more than once. Each
+session starts on a new cluster of worker processes. Nobody thinks between two questions, but the
+scheduler's part of the cache is told by its clock that somebody did, for some 20 seconds:
+requests fade with wall time. What must hold: fewer task seconds with `group` than with `lru` and
+`cachey`.
 
 aggregations
     One slow, cleaned array; columns of it; reductions of these, with passes over something large
@@ -33,32 +34,13 @@ from typing import Any
 import dask
 import dask.array as da
 import numpy as np
-from distributed import Client, SchedulerPlugin
+import work
+from distributed import Client
 
 import cachingclient
 
 META = np.empty((0,))
 CHUNKS = 8
-KB = 1000
-
-
-class TaskSeconds(SchedulerPlugin):
-    """Adds up what tasks take."""
-
-    name = "task-seconds"
-
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
-        for span in kwargs.get("startstops") or ():
-            if span["action"] == "compute":
-                self.seconds += span["stop"] - span["start"]
-
-
-def task_seconds(dask_scheduler: Any) -> float:
-    seconds: float = dask_scheduler.plugins["task-seconds"].seconds
-    return seconds
 
 
 def think(dask_scheduler: Any, seconds: float) -> None:
@@ -66,16 +48,6 @@ def think(dask_scheduler: Any, seconds: float) -> None:
     plugin = dask_scheduler.plugins["cachingclient"]
     clock = plugin.clock
     plugin.clock = lambda: clock() + seconds
-
-
-def make(block: Any, seconds: float, kilobytes: int, seed: int) -> Any:
-    time.sleep(seconds)
-    return np.full(kilobytes * KB // 8, seed, dtype="f8")
-
-
-def derive(block: Any, seconds: float, kilobytes: int, seed: int) -> Any:
-    time.sleep(seconds)
-    return np.full(kilobytes * KB // 8, block[0] + seed, dtype="f8")
 
 
 class Session:
@@ -93,7 +65,7 @@ class Session:
 
     def array(self, x: Any, milliseconds: float, kilobytes: int) -> Any:
         self._count += 1
-        function = derive if x is not None else make
+        function = work.derive if x is not None else work.make
         if x is None:
             x = da.arange(CHUNKS, chunks=1)
         return x.map_blocks(
@@ -102,7 +74,7 @@ class Session:
             kilobytes,
             self._count,
             dtype="f8",
-            chunks=((kilobytes * KB // 8,) * CHUNKS,),
+            chunks=((kilobytes * work.KB // 8,) * CHUNKS,),
             meta=META,
         )
 
@@ -148,9 +120,9 @@ def editing(s: Session) -> None:
 
 #: {session: limit in bytes}
 SESSIONS: dict[str, tuple[Callable[[Session], None], int]] = {
-    "aggregations": (aggregations, 3_000 * KB),
-    "exploration": (exploration, 3_500 * KB),
-    "editing": (editing, 4_000 * KB),
+    "aggregations": (aggregations, 3_000 * work.KB),
+    "exploration": (exploration, 3_500 * work.KB),
+    "editing": (editing, 4_000 * work.KB),
 }
 
 
@@ -168,7 +140,6 @@ def run(name: str, policy: str, seed: int, trace: Path | None) -> dict[str, floa
             dashboard_address=None,
             **extra,
         ) as client:
-            client.register_plugin(TaskSeconds())
             recording = client.cache.record(trace) if trace is not None else None
 
             def pause(seconds: float) -> None:
@@ -180,7 +151,7 @@ def run(name: str, policy: str, seed: int, trace: Path | None) -> dict[str, floa
             wall = time.perf_counter() - start
             if recording is not None:
                 recording.stop()
-            found = {"task seconds": client.run_on_scheduler(task_seconds), "wall": wall}
+            found = {"task seconds": sum(client.run(work.total).values()), "wall": wall}
             if policy != "plain":
                 info = client.cache.info()
                 found |= {"hits": info.hits, "evictions": info.evictions}
@@ -209,7 +180,9 @@ def main() -> int:
                 ratio = seconds["group"] / seconds[other]
                 print(f"{name:14s} task seconds of group / {other}: {ratio:.2f}", flush=True)
                 failed |= ratio >= 1
-    print("missed" if failed else "fewer task seconds than any other in each session")
+    print(
+        "missed: not the fewest" if failed else "fewer task seconds than any other in each session"
+    )
     return int(failed)
 
 

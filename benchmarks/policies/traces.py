@@ -62,7 +62,9 @@ class Replay:
 
     def _ran(self, key: str, name: str, seconds: float, nbytes: int, needs: Any) -> None:
         self.simulator.work += seconds
-        self._paid[key] = self.simulator.payments.ran(key, name, seconds, map(tuple, needs))
+        self._paid[key] = self.simulator.payments.ran(
+            key, name, seconds, [(k, n) for k, n in needs]
+        )
 
     def _offer(self, key: str, name: str, *terms: Any) -> Any:
         paid, nbytes, tasks, may_evict, alive, where, request, parts, kept, victims = terms
