@@ -64,7 +64,6 @@ def state(cluster):
     found["guards"] = [GUARD in w.plugins for w in cluster.workers.values()]
     found["execute"] = ["execute" in vars(w) for w in cluster.workers.values()]
     found["http"] = len(s.http_application.applications)
-    found["report"] = getattr(s.handlers["performance_report"], "__module__", "")
     found["registry"] = PLUGINS.get(s.id) is not None
     return found
 

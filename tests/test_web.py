@@ -19,6 +19,7 @@ from helpers import wait_until
 from cachingclient import Client, caching
 from cachingclient.scheduler import showing
 from cachingclient.scheduler.overview import current
+from cachingclient.web import metrics as metrics_module
 
 PAGES = [
     "/cache",
@@ -78,6 +79,7 @@ def served(cluster):
 def test_json(cluster):
     with Client(cluster, cache_limit="1 MiB") as client:
         client.gather(client.map(abs, range(-150, 0), pure=True))
+        helpers.forgotten(client)
         assert client.gather(client.map(abs, [-1], pure=True)) == [1]
         found = json.loads(get(cluster, "/json/cache.json"))
         info = client.cache.info()
@@ -277,7 +279,8 @@ def scraped(cluster, request):
 def test_metrics(scraped):
     with Client(scraped, cache_limit="1 MiB") as client:
         client.gather(client.map(abs, range(-4, 0), pure=True))
-        client.gather(client.map(abs, [-1], pure=True))
+        helpers.forgotten(client)
+        assert client.gather(client.map(abs, [-1], pure=True)) == [1]
         found, info = metrics(scraped), client.cache.info()
         assert found["dask_cache_bytes"] == info.currsize > 0
         assert found["dask_cache_limit_bytes"] == 2**20
@@ -309,12 +312,10 @@ def test_metrics_go_with_the_cache(scraped):
 
 def test_metrics_go_with_a_scheduler_that_closes():
     pytest.importorskip("prometheus_client")
-    from distributed.http.scheduler.prometheus import core
-
-    before = list(core.COLLECTORS)
     with LocalCluster(**helpers.INPROC) as cluster, Client(cluster):
-        assert len(core.COLLECTORS) == len(before) + 1
-    wait_until(lambda: core.COLLECTORS == before)
+        plugin = current(cluster.scheduler).id
+        assert plugin in metrics_module.plugins
+    wait_until(lambda: plugin not in metrics_module.plugins)
 
 
 def test_metrics_of_two_schedulers_in_one_process(scraped):

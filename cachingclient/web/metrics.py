@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cachingclient.scheduler.plugin import CachePlugin
 
 #: ids of the plugins of this process: the collectors are shared by all schedulers.
-_plugins: set[str] = set()
+plugins: set[str] = set()
 
 
 def connect(plugin: CachePlugin) -> Callable[[], None]:
@@ -23,12 +23,12 @@ def connect(plugin: CachePlugin) -> Callable[[], None]:
     except ImportError:
         return lambda: None
     collector = _collector()
-    _plugins.add(plugin.id)
+    plugins.add(plugin.id)
     internals.add_collector(plugin.scheduler, collector)
 
     def remove() -> None:
-        _plugins.discard(plugin.id)
-        if not _plugins:
+        plugins.discard(plugin.id)
+        if not plugins:
             internals.remove_collector(collector)
 
     return remove
