@@ -50,12 +50,13 @@ def sources(args: argparse.Namespace) -> Iterator[tuple[str, Callable, Iterable]
         return
     for make in generators.GENERATORS:
         if not args.only or any(make.__name__.startswith(o) for o in args.only):
-            yield make.__name__, make, range(args.seeds)
+            yield make.__name__, make, range(args.first, args.first + args.seeds)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--seeds", type=int, default=4, help="how many")
+    parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--limits", type=float, nargs="+", default=[0.01, 0.05, 0.2, 0.5])
     parser.add_argument("--length", type=int, default=3)
     parser.add_argument("--traces", nargs="+", default=[], help="files")
