@@ -188,6 +188,7 @@ class Sending:
             sources=seen.digests,
             unsure=seen.unsure,
             made_of=seen.made_of,
+            readers=seen.readers,
         )
         names = {key_name(k) for k in new}
         session.trusted.note_all(n for n in names if has_token(n) and n not in plan.denied)

@@ -10,6 +10,8 @@ from typing import Any
 from dask.typing import Key
 
 from cachingclient.admission import STALE, Rules, has_token, key_name
+from cachingclient.frames.leaves import Reader
+from cachingclient.frames.rewriting import Rewritten, is_frame, rewrite
 from cachingclient.graph.barriers import expose, graphs_of, protect, size_of, worth_reading
 from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.graph.pruning import prune_layers, prune_tasks
@@ -48,6 +50,8 @@ class Request:
     unsure: frozenset[Any] = frozenset()
     #: {name: sources that it is made of}, as far as the client can tell
     made_of: Mapping[Any, Iterable[Any]] = field(default_factory=dict)
+    #: {name of a node that reads a dataframe: what it reads}
+    readers: Mapping[str, Reader] = field(default_factory=dict)
     #: layers that may get a barrier
     candidates: Candidates = Candidates()
     #: {name: whether a living collection needs it}, as far as known
@@ -109,7 +113,12 @@ class Envelope:
         if request.use:
             self._set_barriers(submission)
         assert self.expr is not None
-        graph = as_graph(self.expr.__dask_graph__())
+        frames = self._rewritten(submission)
+        if frames is None:
+            graph = as_graph(self.expr.__dask_graph__())
+        else:
+            graph, dropped = frames.graph, frames.skipped
+            submission.read(frames.made_of)
         verdict = judge(
             graph,
             trusted=submission.trusted,
@@ -136,6 +145,22 @@ class Envelope:
         total = len(graph) + dropped
         submission.planned(used, total=total, skipped=total - len(tasks))
         return tasks
+
+    def _rewritten(self, submission: Any) -> Rewritten | None:
+        """The graph of a dataframe expression, without what is kept of it."""
+        request = self.request
+        # What is kept here may be denied there, and would not be seen any more.
+        if not request.use or submission.stale_names or request.rules != Rules():
+            return None
+        if self.expr is None or not is_frame(self.expr):
+            return None
+        try:
+            return rewrite(
+                self.expr, request.outputs, request.readers, submission.frames, submission
+            )
+        except Exception as e:
+            submission.failed(e)
+            return None
 
     def _set_barriers(self, submission: Any) -> None:
         """Make visible what is kept in part, and what is worth it."""

@@ -14,6 +14,7 @@ from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from cachingclient.admission import REJECTED, key_name
+from cachingclient.frames.index import FrameIndex
 from cachingclient.ledger import Ledger
 from cachingclient.policy import CacheyPolicy
 from cachingclient.registry import PLUGINS
@@ -153,6 +154,7 @@ class CachePlugin(SchedulerPlugin):
         self.durations = Durations()
         self.overhead = Overhead(self.settings["task_overhead"])
         self.freshness = Freshness(self.settings["source_lifetime"], time.monotonic)
+        self.frames = FrameIndex()
 
     def is_registered(self) -> bool:
         """Whether the scheduler calls the hooks."""

@@ -1,0 +1,88 @@
+"""What is known on the scheduler of dataframes that may be kept, whoever computed them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachingclient.bounded import Bounded
+from cachingclient.frames.canonical import Identity, Parts
+
+#: Nodes, identities, families, and names that are remembered.
+REMEMBERED = 20_000
+#: Nodes of one identity, and frames of one family, that are remembered.
+FEW, MANY = 20, 200
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns of what is read, under one name."""
+
+    name: str
+    columns: tuple[Any, ...]
+    #: whether its only column is a series
+    series: bool
+    #: {files of a partition: its number}
+    at: Mapping[tuple[int, ...], int]
+
+
+@dataclass
+class Family:
+    """What is read, and what computations wanted of it."""
+
+    #: {name: frame}
+    frames: Bounded = field(default_factory=lambda: Bounded(MANY))
+    #: columns that were asked for, in this order
+    asked: dict[Any, None] = field(default_factory=dict)
+
+
+class FrameIndex:
+    """Finds what else holds the same data.
+
+    Examples
+    --------
+    >>> index = FrameIndex()
+    >>> index.note("head-1", Identity("x", (0,), False))
+    >>> list(index.twins("all-1", Identity("x", (0, 1), False)))
+    [('head-1', (0,))]
+    """
+
+    def __init__(self) -> None:
+        #: {name of a node: its identity}
+        self.identities = Bounded(REMEMBERED)
+        #: {name that is only a part of something else, or the same: None}
+        self.parts = Bounded(REMEMBERED)
+        self._errors = Bounded(FEW)
+        self._twins = Bounded(REMEMBERED)
+        self._families = Bounded(REMEMBERED)
+
+    def is_new(self, error: Exception) -> bool:
+        """Whether an error is another one than before."""
+        text = repr(error)
+        known = text in self._errors
+        self._errors.note(text)
+        return not known
+
+    def family(self, name: str) -> Family:
+        """What is known of a family."""
+        if name not in self._families:
+            self._families.note(name, Family())
+        found: Family = self._families[name]
+        self._families.move_to_end(name)
+        return found
+
+    def note(self, name: str, identity: Identity) -> None:
+        """A node has been seen."""
+        if identity.plain:
+            return
+        known = self._twins.get(identity.token)
+        if known is None:
+            known = Bounded(FEW)
+            self._twins.note(identity.token, known)
+        known.note(name, identity.parts)
+
+    def twins(self, name: str, identity: Identity) -> list[tuple[str, Parts]]:
+        """Other nodes that are parts of the same whole, and which parts they have of it."""
+        known = () if identity.plain else self._twins.get(identity.token, {}).items()
+        return [(other, parts) for other, parts in known if other != name]
