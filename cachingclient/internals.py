@@ -36,6 +36,7 @@ from dask._task_spec import convert_legacy_graph as convert_legacy_graph
 from dask._task_spec import cull as cull
 from dask.base import collections_to_expr
 from dask.typing import Key
+from dask.utils import M
 from distributed import Client, Future, Scheduler, Worker
 from distributed.client import FutureState
 from distributed.client import _MapExpr as MapExpr  # what client.map sends, as no other does
@@ -455,7 +456,20 @@ def read_files(fused: Any, node: Any, key: Key, files: Sequence[int]) -> Task:
             **tasks[0].kwargs,
             _data_producer=True,
         )
+    parts = (node._filtered_task(key, file) for file in files)
+    return concatenated(key, TaskList(*parts), renumbered=False)
+
+
+def renumbers(fused: Any) -> bool:
+    """Whether rows of several files that are read together are numbered anew."""
+    is_arrow = isinstance(fused, _load_frame_kinds().FusedParquetIO)
+    return is_arrow and fused._meta.index.name is None
+
+
+def concatenated(key: Key, parts: TaskList, renumbered: bool) -> Task:
+    """Task that puts frames one after the other, as dask does with files that it reads at once."""
     from dask.dataframe import methods
 
-    parts = (node._filtered_task(key, file) for file in files)
-    return Task(key, methods.concat, TaskList(*parts), _data_producer=True)
+    if not renumbered:
+        return Task(key, methods.concat, parts)
+    return Task(key, M.reset_index, Task(None, methods.concat, parts), drop=True)

@@ -35,6 +35,8 @@ class Family:
     frames: Bounded = field(default_factory=lambda: Bounded(MANY))
     #: columns that were asked for, in this order
     asked: dict[Any, None] = field(default_factory=dict)
+    #: whether files are read one by one, although dask would read several at once
+    by_file: bool = False
 
 
 class FrameIndex:
@@ -53,9 +55,15 @@ class FrameIndex:
         self.identities = Bounded(REMEMBERED)
         #: {name that is only a part of something else, or the same: None}
         self.parts = Bounded(REMEMBERED)
+        #: errors that have been told
         self._errors = Bounded(FEW)
         self._twins = Bounded(REMEMBERED)
         self._families = Bounded(REMEMBERED)
+
+    def clear(self) -> None:
+        """Forget what was asked for: nothing is kept of it any more."""
+        for table in (self.identities, self.parts, self._twins, self._families):
+            table.clear()
 
     def is_new(self, error: Exception) -> bool:
         """Whether an error is another one than before."""

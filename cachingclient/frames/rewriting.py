@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from dask.typing import Key
 
 from cachingclient.frames import serving
 from cachingclient.frames.canonical import Identities, Identity
 from cachingclient.frames.fusing import fuse
-from cachingclient.frames.index import FrameIndex
+from cachingclient.frames.index import Family, FrameIndex
 from cachingclient.frames.leaves import CSV, Leaf, Reader, leaf_of
 from cachingclient.frames.serving import View
 from cachingclient.internals import (
@@ -42,6 +42,18 @@ class Rewritten:
     skipped: int
     #: {name of a frame that is read for several: families}
     made_of: dict[str, set[str]] = field(default_factory=dict)
+
+
+class _Waiting(NamedTuple):
+    """A leaf that is served when all are known."""
+
+    node: Any
+    name: str
+    #: numbers of its partitions that are not kept
+    missing: list[int]
+    leaf: Leaf
+    #: whether it is a selection of columns from what reads
+    selected: bool
 
 
 def is_frame(expr: Expr) -> bool:
@@ -102,6 +114,8 @@ class _Rewriting:
         self._work: list[Any] = [expr]
         self._seen: set[str] = set()
         self._inside: set[str] = set()
+        self._waiting: list[_Waiting] = []
+        self._coming: set[Key] = set()
 
     def _leaf(self, node: Any) -> Leaf | None:
         name = expr_name(node)
@@ -119,18 +133,22 @@ class _Rewriting:
             for part in node.exprs if isinstance(node, self.kinds.Fused) else (node,):
                 for dependency in part.dependencies():
                     self._users.setdefault(expr_name(dependency), []).append(part)
-        while self._work:
-            node = self._work.pop()
-            name = expr_name(node)
-            if name in self._seen:
-                continue
-            self._seen.add(name)
-            if isinstance(node, self.kinds.Expr):
-                self._visit(node, name)
-            else:
-                if not isinstance(node, self.kinds.Sequence):  # has those of its parts
-                    self.tasks.update(layer_of(node))
-                self._work.extend(node.dependencies())
+        while self._work or self._waiting:
+            while self._work:
+                node = self._work.pop()
+                name = expr_name(node)
+                if name not in self._seen:
+                    self._seen.add(name)
+                    self._look(node, name)
+            self._serve_all()
+
+    def _look(self, node: Any, name: str) -> None:
+        if isinstance(node, self.kinds.Expr):
+            self._visit(node, name)
+            return
+        if not isinstance(node, self.kinds.Sequence):  # has the tasks of its parts
+            self.tasks.update(layer_of(node))
+        self._work.extend(node.dependencies())
 
     def _visit(self, node: Any, name: str) -> None:
         missing = list(range(node.npartitions))
@@ -143,10 +161,17 @@ class _Rewriting:
         identity = self.identities.of(node)
         self.index.note(name, identity)
         missing = self._find_twins(name, identity, missing)
-        if missing:
-            missing = self._serve(node, name, missing)
         if not missing:
             return
+        leaf, selected = self._leaf(node), False
+        if leaf is None and isinstance(node, self.kinds.Projection):
+            leaf, selected = self.identities.selection(node), True
+        if leaf is None:
+            self._go_on(node, name, missing)
+        else:
+            self._waiting.append(_Waiting(node, name, missing, leaf, selected))
+
+    def _go_on(self, node: Any, name: str, missing: list[int]) -> None:
         if isinstance(node, self.kinds.Fused):
             self._open(node, name, missing)
         else:
@@ -167,39 +192,54 @@ class _Rewriting:
                 self.same[name, n] = twin
         return [n for n in missing if (name, n) not in self.same]
 
-    def _serve(self, node: Any, name: str, missing: list[int]) -> list[int]:
-        """Serve what reads, and selections of columns from it; returns what is not served."""
-        leaf = self._leaf(node)
-        selected = leaf is None and isinstance(node, self.kinds.Projection)
-        if selected:
-            leaf = self.identities.selection(node)
-        if leaf is None:
-            return missing
-        family = self.index.family(leaf.family)
+    # -- what reads ------------------------------------------------------------
+
+    def _serve_all(self) -> None:
+        """Serve leaves: those that read most come first, since others may take it from them."""
+        waiting, self._waiting = self._waiting, []
+        waiting.sort(key=lambda w: (-len(w.leaf.columns), w.selected, w.name))
+        for wait in waiting:
+            if not wait.selected:
+                serving.ask(wait.leaf, self._family(wait), self._only_length(wait.name))
+        for wait in waiting:
+            self._serve(wait)
+
+    def _family(self, wait: _Waiting) -> Family:
+        return self.index.family(wait.leaf.family)
+
+    def _only_length(self, name: str) -> bool:
         users = self._users.get(name, ())
+        return bool(users) and all(counts_rows(u, self.kinds) for u in users)
+
+    def _serve(self, wait: _Waiting) -> None:
+        """Serve what reads, and selections of columns from it."""
+        name, leaf = wait.name, wait.leaf
         served = serving.serve(
             leaf,
             name,
-            family,
+            self._family(wait),
             self.view,
-            only_length=bool(users) and all(counts_rows(u, self.kinds) for u in users),
+            self._coming,
+            only_length=self._only_length(name),
             # What a selection is taken from is read as it was asked for, or for others too.
-            may_read=not selected or leaf.kind == CSV,
+            may_read=not wait.selected or leaf.kind == CSV,
         )
-        if not selected:
-            serving.note(leaf, name, family)
         self.tasks.update(served.tasks)
         self.minor.update(served.selections)
-        for n in missing:
-            if (twin := served.same.get((name, n))) is not None:
-                self.same[name, n] = twin
+        self.same.update((k, twin) for k, twin in served.same.items() if k not in self.outside)
         for frame in served.read:
             self.made_of.setdefault(frame, set()).add(leaf.family)
         if served.selections:
             self.index.parts.note(name)
         self.outside.update(d for t in served.tasks.values() for d in t.dependencies)
-        done = served.tasks.keys() | served.same.keys()
-        return [n for n in missing if (name, n) not in done]
+        self._coming.update(k for k in served.tasks if k[0] in served.read)
+        done = served.tasks.keys() | self.same.keys()
+        rest = [n for n in wait.missing if (name, n) not in done]
+        if not wait.selected:
+            serving.note(leaf, name, self._family(wait))
+            self._coming.update((name, n) for n in rest)
+        if rest:
+            self._go_on(wait.node, name, rest)
 
     def _open(self, node: Any, name: str, missing: list[int]) -> None:
         """Look at what was fused: parts of it may be kept."""
@@ -239,4 +279,4 @@ class _Rewriting:
     def _skipped(self) -> int:
         unseen = (n for n in self.expr.walk() if expr_name(n) not in self._seen)
         skipped = sum(getattr(node, "npartitions", 0) for node in unseen)
-        return skipped + len(self.same)
+        return skipped + sum(key in self.view.kept for key in self.same.values())

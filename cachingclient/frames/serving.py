@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -21,10 +21,13 @@ from cachingclient.internals import (
     Task,
     TaskList,
     TaskRef,
+    concatenated,
     expr_name,
+    meta_of,
     read_file,
     read_files,
     reader_label,
+    renumbers,
 )
 
 #: Part of the limit that wide frames of one family may take.
@@ -80,6 +83,7 @@ def serve(
     name: str,
     family: Family,
     view: View,
+    coming: Container[Key] = (),
     only_length: bool = False,
     may_read: bool = True,
 ) -> Served:
@@ -92,17 +96,25 @@ def serve(
         What its keys are called.
     family : Family
     view : View
+    coming : container of Key
+        Keys that are read by now, for other leaves.
     only_length : bool
         Whether only the number of rows is wanted.
     may_read : bool
         Whether something else may be read than what was asked for.
     """
-    serving = _Serving(leaf, name, family, view)
+    serving = _Serving(leaf, name, family, view, coming)
     if can_select(leaf):
         serving.serve(only_length)
         if serving.rest and may_read:
             serving.read(only_length)
     return serving.served
+
+
+def ask(leaf: Leaf, family: Family, only_length: bool) -> None:
+    """Note which columns were asked for; a look at the first rows is no wish for them."""
+    if not only_length and len(leaf.units) * 2 >= leaf.total:
+        family.asked.update(dict.fromkeys(leaf.columns))
 
 
 def note(leaf: Leaf, name: str, family: Family) -> None:
@@ -125,32 +137,93 @@ def _note(
 class _Serving:
     """Serves one leaf."""
 
-    def __init__(self, leaf: Leaf, name: str, family: Family, view: View) -> None:
+    def __init__(
+        self, leaf: Leaf, name: str, family: Family, view: View, coming: Container[Key]
+    ) -> None:
         self.leaf, self.name = leaf, name
-        self.family, self.view = family, view
+        self.family, self.view, self.coming = family, view, coming
         self.served = Served()
         #: {number of a partition that cannot be served: (sources of some columns, the others)}
         self.rest: dict[int, tuple[list[_Source], set[Any]]] = {}
+        self._frames = [f for f in family.frames.values() if f.name != name]
+
+    # -- what is there ---------------------------------------------------------
 
     def serve(self, only_length: bool) -> None:
         """Take what is kept."""
-        view, leaf = self.view, self.leaf
-        frames = [
-            f
-            for f in self.family.frames.values()
-            if f.name != self.name and view.number_kept(f.name)
-        ]
-        wanted = () if only_length else leaf.columns
-        for n, unit in enumerate(leaf.units):
-            if (self.name, n) in view.kept:
+        wanted = () if only_length else self.leaf.columns
+        for n, unit in enumerate(self.leaf.units):
+            if (self.name, n) in self.view.kept:
                 continue
-            sources, missing = _cover(wanted, list(_sources(frames, unit, view.kept)), leaf.kind)
-            if missing or not sources:
-                self.rest[n] = sources, missing
-            elif only_length:
-                self.served.same[self.name, n] = sources[0].key
+            sources, missing = self._cover(wanted, unit)
+            if sources and not missing:
+                if only_length:
+                    self.served.same[self.name, n] = sources[0].key
+                else:
+                    self._take(n, sources)
+            elif len(unit) > 1 and not only_length and self._can_concatenate():
+                parts = [self._cover(wanted, (file,)) for file in unit]
+                if all(found and not lacking for found, lacking in parts):
+                    self._take_files(n, [found for found, _ in parts])
+                else:
+                    self.rest[n] = sources, missing
             else:
-                self._take(n, sources)
+                self.rest[n] = sources, missing
+
+    def _cover(
+        self, wanted: tuple[Any, ...], unit: tuple[int, ...]
+    ) -> tuple[list[_Source], set[Any]]:
+        sources = [
+            _Source((frame.name, n), frame.columns, frame.series)
+            for frame in self._frames
+            if (n := frame.at.get(unit)) is not None and self._is_there((frame.name, n))
+        ]
+        return cover(wanted, sources, self.leaf.kind)
+
+    def _is_there(self, key: Key) -> bool:
+        return key in self.view.kept or key in self.coming
+
+    def _can_concatenate(self) -> bool:
+        """Whether frames of single files are, one after the other, what dask reads at once."""
+        if not self.leaf.together:
+            return False
+        meta = meta_of(self.leaf.node)
+        dtypes = meta.dtypes if meta.ndim > 1 else [meta.dtype]
+        return not any(dtype == "category" for dtype in dtypes)
+
+    # -- what is taken from it -------------------------------------------------
+
+    def _take(self, n: int, sources: list[_Source]) -> None:
+        """Take the columns of a partition out of sources."""
+        leaf, served, key = self.leaf, self.served, (self.name, n)
+        if len(sources) == 1:
+            (source,) = sources
+            if source.columns == leaf.columns and source.series == leaf.series:
+                served.same[key] = source.key
+                return
+        served.tasks[key] = self._selected(key, sources)
+        served.selections[key] = len(sources) == 1 and (leaf.series or sources[0].series)
+
+    def _selected(self, key: Key | None, sources: list[_Source]) -> Any:
+        leaf, columns = self.leaf, list(self.leaf.columns)
+        if len(sources) > 1:
+            label: Any = columns[0] if leaf.series else columns
+            return Task(key, operator.getitem, _joined(sources, columns), label)
+        (source,) = sources
+        if not source.series:
+            label = columns[0] if leaf.series else columns
+            return Task(key, operator.getitem, TaskRef(source.key), label)
+        return TaskRef(source.key) if leaf.series else Task(key, M.to_frame, TaskRef(source.key))
+
+    def _take_files(self, n: int, of_files: list[list[_Source]]) -> None:
+        """Put files together as one partition, as dask does when it reads them at once."""
+        key = self.name, n
+        parts = TaskList(*(self._selected(None, sources) for sources in of_files))
+        whole = concatenated(key, parts, renumbered=renumbers(self.leaf.node))
+        self.served.tasks[key] = whole
+        self.served.selections[key] = False
+
+    # -- what is read for it ---------------------------------------------------
 
     def read(self, only_length: bool) -> None:
         """Read what is missing: what is left out here is read as it was asked for."""
@@ -158,39 +231,19 @@ class _Serving:
         if leaf.kind == CSV:
             # Parsing costs the same for one column as for all of them.
             columns = leaf.all_columns()
-            if columns is not None and columns != leaf.columns:
-                self._read_files(columns)
+            if columns is not None:
+                self._read_wide(columns)
         elif leaf.kind == MAP:
-            if only_length or len(self.rest) * 2 < leaf.total:
-                return  # a look at the first rows is no wish for columns
-            asked = self.family.asked
-            anew = not asked
-            asked.update(dict.fromkeys(leaf.columns))
-            if not anew and len(asked) > len(leaf.columns):
-                self._read_files(tuple(asked))
+            asked = tuple(self.family.asked)
+            if not only_length and set(leaf.columns) < set(asked):
+                self._read_wide(asked)
         elif leaf.kind == PARQUET:
-            self._read_missing()
+            if leaf.together and self._is_by_file():
+                self._read_by_file()
+            else:
+                self._read_missing()
 
-    def _take(self, n: int, sources: list[_Source]) -> None:
-        """Take the columns of a partition out of sources."""
-        leaf, served, key = self.leaf, self.served, (self.name, n)
-        columns = list(leaf.columns)
-        if len(sources) > 1:
-            served.tasks[key] = Task(key, operator.getitem, _joined(sources, columns), columns)
-            served.selections[key] = False
-            return
-        (source,) = sources
-        if source.columns == leaf.columns and source.series == leaf.series:
-            served.same[key] = source.key
-        elif source.series:
-            served.tasks[key] = Task(key, M.to_frame, TaskRef(source.key))
-            served.selections[key] = True
-        else:
-            label = columns[0] if leaf.series else columns
-            served.tasks[key] = Task(key, operator.getitem, TaskRef(source.key), label)
-            served.selections[key] = leaf.series
-
-    def _read_files(self, columns: tuple[Any, ...]) -> None:
+    def _read_wide(self, columns: tuple[Any, ...]) -> None:
         """Read more columns than were asked for, as far as there is room for them."""
         wide = widened(self.leaf, columns)
         name = expr_name(wide)
@@ -203,7 +256,7 @@ class _Serving:
             (file,) = self.leaf.units[n]
             # Always the same ones, whatever was kept before.
             if file < most:
-                self._read(wide, name, file, self.leaf.units[n])
+                self._read_file(wide, file)
                 self._take(n, [_Source((name, file), columns, False)])
 
     def _number_that_fits(self, name: str) -> float:
@@ -221,35 +274,62 @@ class _Serving:
                 continue
             columns = tuple(c for c in leaf.columns if c in missing)
             other = widened(leaf, columns)
-            if leaf.together:
-                token = tokenize("cachingclient", leaf.family, columns, leaf.units)
-                name, units, number = f"{reader_label(other)}-{token}", leaf.units, n
+            if not leaf.together:
+                source = self._file(other, leaf.units[n][0], columns)
             else:
-                units = tuple((file,) for file in range(leaf.total))
-                name, number = expr_name(other), leaf.units[n][0]
-            _note(self.family, name, columns, False, units)
-            self._read(other, name, number, leaf.units[n])
-            self._take(n, [*sources, _Source((name, number), columns, False)])
+                token = tokenize("cachingclient", leaf.family, columns, leaf.units)
+                key = f"{reader_label(other)}-{token}", n
+                _note(self.family, key[0], columns, False, leaf.units)
+                self._add(key, read_files(leaf.node, other, key, leaf.units[n]))
+                source = _Source(key, columns, False)
+            self._take(n, [*sources, source])
 
-    def _read(self, reader: Any, name: str, number: int, unit: tuple[int, ...]) -> None:
-        key = name, number
-        self.served.read.add(name)
-        if self.leaf.together:
-            self.served.tasks[key] = read_files(self.leaf.node, reader, key, unit)
-        else:
-            self.served.tasks[key] = read_file(reader, key, unit[0])
+    def _is_by_file(self) -> bool:
+        """Whether this family is read file by file from now on.
+
+        dask reads small files together, the more of them the fewer columns are asked for. What
+        was read that way is of no use for who wants them otherwise: at the second time files
+        are read one by one.
+        """
+        if not self.family.by_file and self._can_concatenate():
+            wanted = set(self.leaf.columns)
+            self.family.by_file = any(
+                self.view.number_kept(frame.name)
+                and not wanted.isdisjoint(frame.columns)
+                and not any(unit in frame.at for unit in self.leaf.units)
+                for frame in self._frames
+            )
+        return self.family.by_file and self._can_concatenate()
+
+    def _read_by_file(self) -> None:
+        leaf = self.leaf
+        for n in self.rest:
+            of_files = []
+            for file in leaf.units[n]:
+                sources, missing = self._cover(leaf.columns, (file,))
+                if missing or not sources:
+                    columns = tuple(c for c in leaf.columns if c in missing) or leaf.columns
+                    sources = [*sources, self._file(widened(leaf, columns), file, columns)]
+                of_files.append(sources)
+            self._take_files(n, of_files)
+
+    def _file(self, reader: Any, file: int, columns: tuple[Any, ...]) -> _Source:
+        name = expr_name(reader)
+        _note(self.family, name, columns, False, ((file,) for file in range(self.leaf.total)))
+        return self._read_file(reader, file, columns)
+
+    def _read_file(self, reader: Any, file: int, columns: tuple[Any, ...] = ()) -> _Source:
+        key = expr_name(reader), file
+        if not self._is_there(key):
+            self._add(key, read_file(reader, key, file))
+        return _Source(key, columns, False)
+
+    def _add(self, key: Key, task: Any) -> None:
+        self.served.tasks[key] = task
+        self.served.read.add(key[0])  # type: ignore[index]
 
 
-def _sources(
-    frames: Iterable[Frame], unit: tuple[int, ...], kept: Container[Key]
-) -> Iterator[_Source]:
-    for frame in frames:
-        n = frame.at.get(unit)
-        if n is not None and (frame.name, n) in kept:
-            yield _Source((frame.name, n), frame.columns, frame.series)
-
-
-def _cover(
+def cover(
     wanted: tuple[Any, ...], sources: list[_Source], kind: str
 ) -> tuple[list[_Source], set[Any]]:
     """Sources that have the wanted columns, and the columns that no source has."""

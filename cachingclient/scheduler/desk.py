@@ -164,6 +164,8 @@ class Desk:
         """Let go of everything, of a key prefix, or of some layers and what they made possible."""
         if names is None:
             self.plugin.release.now(self.plugin.ledger.matching(prefix))
+            if prefix is None:
+                self.plugin.frames.clear()
         else:
             names = set(names)
             self.plugin.release.now(self.plugin.detaching.made_of(names))
