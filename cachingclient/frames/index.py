@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cachingclient.admission import PART
 from cachingclient.bounded import Bounded
 from cachingclient.frames.canonical import Identity, Parts
 
@@ -53,7 +54,7 @@ class FrameIndex:
     def __init__(self) -> None:
         #: {name of a node: its identity}
         self.identities = Bounded(REMEMBERED)
-        #: {name that is only a part of something else, or the same: None}
+        #: {name of keys that are not worth keeping: why}
         self.parts = Bounded(REMEMBERED)
         #: errors that have been told
         self._errors = Bounded(FEW)
@@ -71,6 +72,21 @@ class FrameIndex:
         known = text in self._errors
         self._errors.note(text)
         return not known
+
+    def why_not(self, name: str, needs: Collection[Any], kept: Container[Any]) -> str | None:
+        """Why a key of a name is not worth keeping.
+
+        Parameters
+        ----------
+        name : str
+        needs : collection of TaskState
+            What it was made of.
+        kept : container of Key
+        """
+        why: str | None = self.parts.get(name)
+        if why == PART and not (needs and all(ts.key in kept for ts in needs)):
+            return None
+        return why
 
     def family(self, name: str) -> Family:
         """What is known of a family."""

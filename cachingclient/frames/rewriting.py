@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 from dask.typing import Key
 
+from cachingclient.admission import NOT_WHOLE, PART
 from cachingclient.frames import serving
 from cachingclient.frames.canonical import Identities, Identity
 from cachingclient.frames.fusing import fuse
@@ -230,7 +231,9 @@ class _Rewriting:
         for frame in served.read:
             self.made_of.setdefault(frame, set()).add(leaf.family)
         if served.selections:
-            self.index.parts.note(name)
+            self.index.parts.note(name, PART)
+        if served.too_large:
+            self.index.parts.note(name, NOT_WHOLE)
         self.outside.update(d for t in served.tasks.values() for d in t.dependencies)
         self._coming.update(k for k in served.tasks if k[0] in served.read)
         done = served.tasks.keys() | self.same.keys()
@@ -272,7 +275,7 @@ class _Rewriting:
                     graph[key] = task.substitute(same)
             for key in outputs & same.keys():
                 graph[key] = Alias(key, same[key])
-                self.index.parts.note(key[0])
+                self.index.parts.note(key[0], PART)
         graph = fuse(graph, self.minor, outputs)
         return Rewritten(graph, self._skipped(), self.made_of)
 

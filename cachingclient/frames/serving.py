@@ -68,6 +68,8 @@ class Served:
     selections: dict[Key, bool] = field(default_factory=dict)
     #: names of frames that are read
     read: set[str] = field(default_factory=set)
+    #: whether there is no room for some of the files
+    too_large: bool = False
 
 
 class _Source(NamedTuple):
@@ -255,9 +257,11 @@ class _Serving:
         for n in self.rest:
             (file,) = self.leaf.units[n]
             # Always the same ones, whatever was kept before.
-            if file < most:
+            if file + 1 <= most:
                 self._read_file(wide, file)
                 self._take(n, [_Source((name, file), columns, False)])
+            else:
+                self.served.too_large = True
 
     def _number_that_fits(self, name: str) -> float:
         leaf = self.leaf

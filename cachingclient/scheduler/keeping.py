@@ -10,7 +10,6 @@ from cachingclient.admission import (
     LEAVING,
     NO_MEMORY,
     ONCE,
-    PART,
     RETRIED,
     SHARED,
     UNGUARDED,
@@ -99,8 +98,8 @@ class Keeper:
         plugin, name = self.plugin, key_name(ts.key)
         if paid < self.min_cost and name not in plugin.books.pinned:
             return f"took less than min-cost ({self.min_cost * 1000:g} ms)"
-        if name in plugin.frames.parts and all(d.key in plugin.ledger for d in ts.dependencies):
-            return PART
+        if part := plugin.frames.why_not(name, ts.dependencies, plugin.ledger):
+            return part
         if not plugin.guards.complete():
             return UNGUARDED
         if not any(ws in plugin.scheduler.running for ws in ts.who_has or ()):
