@@ -392,6 +392,11 @@ def partition_task(node: Any, index: int) -> Any:
     return node._task(key, index)
 
 
+def data_token(data: Any) -> str:
+    """Token of data of from_pandas: it has been found already, and tells equal data."""
+    return str(data._token)
+
+
 def layer_of(node: Any) -> Mapping[Key, Any]:
     """All tasks of one node of an expression."""
     return node._layer()

@@ -87,6 +87,8 @@ class Session:
         #: final keys that were cancelled: who asks again gets another one, which no late answer
         #: of the scheduler can hit
         self.cancelled = Bounded(REMEMBERED)
+        #: tokens of data that the scheduler was sent with expressions
+        self.sent_data = Bounded(REMEMBERED)
         self.voice = Voice(client)
         self._comm: Any = None
         self._warned: set[str] = set()
@@ -195,6 +197,7 @@ class Session:
         self.trusted.clear()
         self.finals.clear()
         self.cancelled.clear()
+        self.sent_data.clear()
 
     async def call(self, method: str, **kwargs: Any) -> Any:
         """Ask the scheduler's part of the cache."""

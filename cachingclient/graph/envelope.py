@@ -10,6 +10,7 @@ from typing import Any
 from dask.typing import Key
 
 from cachingclient.admission import STALE, Rules, has_token, key_name
+from cachingclient.frames.data import pack
 from cachingclient.frames.leaves import Reader
 from cachingclient.frames.rewriting import Rewritten, is_frame, rewrite
 from cachingclient.graph.barriers import expose, graphs_of, protect, size_of, worth_reading
@@ -52,6 +53,8 @@ class Request:
     made_of: Mapping[Any, Iterable[Any]] = field(default_factory=dict)
     #: {name of a node that reads a dataframe: what it reads}
     readers: Mapping[str, Reader] = field(default_factory=dict)
+    #: tokens of large data that is sent with it
+    data: frozenset[str] = frozenset()
     #: layers that may get a barrier
     candidates: Candidates = Candidates()
     #: {name: whether a living collection needs it}, as far as known
@@ -76,15 +79,22 @@ class Envelope:
     expr : Expr or None
         None where the client knows that the outputs are kept.
     request : Request
+    known : frozenset of str
+        Tokens of data that the scheduler has.
     """
 
-    def __init__(self, expr: Expr | None, request: Request) -> None:
+    def __init__(
+        self, expr: Expr | None, request: Request, known: frozenset[str] = frozenset()
+    ) -> None:
         self.expr = expr
         self.request = request
+        self.known = known
         self.submission: Any = None
         self._empty = expr is None
 
     def __reduce__(self) -> Any:
+        if self.known and self.expr is not None:
+            return open_packed, (pack(self.expr, self.known), self.request)
         return open_envelope, (self.expr, self.request)
 
     def __dask_graph__(self) -> Mapping[Key, Any]:
@@ -209,4 +219,18 @@ def open_envelope(expr: Expr | None, request: Request) -> Envelope:
     plugin = PLUGINS.get(request.scheduler)
     if plugin is not None:
         envelope.submission = plugin.open_submission(request)
+        if expr is not None and request.data:
+            plugin.data.keep(expr)
     return envelope
+
+
+def open_packed(packed: bytes, request: Request) -> Envelope:
+    """Open an envelope whose data was sent before.
+
+    Parameters
+    ----------
+    packed : bytes
+    request : Request
+    """
+    plugin = PLUGINS.get(request.scheduler)
+    return open_envelope(None if plugin is None else plugin.data.unpack(packed), request)

@@ -165,7 +165,7 @@ class Desk:
         if names is None:
             self.plugin.release.now(self.plugin.ledger.matching(prefix))
             if prefix is None:
-                self.plugin.frames.clear()
+                self.plugin.forget_frames()
         else:
             names = set(names)
             self.plugin.release.now(self.plugin.detaching.made_of(names))
