@@ -1,10 +1,11 @@
 """An analyst's session over a table of 20 columns: plain, with the cache, and with persist.
 
-Fourteen questions about taxi rides, asked one after the other of the same CSV files, and then of the
-same rows as parquet, on two worker processes of one thread. *plain* is distributed.Client, *ours* is
-cachingclient.Client, *persist* is distributed.Client and ``df = df.persist()`` in front, as one would
-write who knew what is to come; its cost counts. Each session has processes of its own, the three
-follow each other in rounds, each round in another order, and are compared within their round.
+Fourteen questions about taxi rides, asked one after the other of the same CSV files, and then of
+the same rows as parquet, on two worker processes of one thread. *plain* is distributed.Client,
+*ours* is cachingclient.Client, *persist* is distributed.Client and ``df = df.persist()`` in front,
+as one would write who knew what is to come; its cost counts. Each session has processes of its
+own, the three follow each other in rounds, each round in another order, and are compared within
+their round.
 
 Printed are the medians of wall time, of the seconds that tasks ran, of CPU time of all processes,
 and of bytes that workers read from files; and for the first three the ratio to plain, and of ours

@@ -306,7 +306,9 @@ def kinds_of_data():
     yield "an index", pd.DataFrame({"a": n, "d": n}, index=pd.Index(n * 10, name="i"))
 
 
-@pytest.mark.parametrize("pdf", [p for _, p in kinds_of_data()], ids=[n for n, _ in kinds_of_data()])
+@pytest.mark.parametrize(
+    "pdf", [p for _, p in kinds_of_data()], ids=[n for n, _ in kinds_of_data()]
+)
 def test_kinds_of_data(keen, pdf):
     f = halves(pdf)
     labels = list(pdf.columns)
@@ -325,7 +327,9 @@ def test_kinds_of_data(keen, pdf):
 
 def test_empty_partitions(keen, tmp_path):
     for n, rows in enumerate([10, 0, 5]):
-        table(rows).astype({"s": "string[pyarrow]"}).to_parquet(tmp_path / f"{n}.parquet", index=False)
+        table(rows).astype({"s": "string[pyarrow]"}).to_parquet(
+            tmp_path / f"{n}.parquet", index=False
+        )
     want = pd.concat([table(10), table(5)])
     for filesystem in ("fsspec", "arrow"):
         f = dd.read_parquet(tmp_path, filesystem=filesystem)

@@ -70,9 +70,7 @@ def counting(monkeypatch: Any) -> None:
         return partition.__func__(cls, fs, pieces, columns, *args, **kw)
 
     @functools.wraps(fragment)
-    def _fragment_to_table(
-        fragment_wrapper: Any, filters: Any, columns: Any, schema: Any
-    ) -> Any:
+    def _fragment_to_table(fragment_wrapper: Any, filters: Any, columns: Any, schema: Any) -> Any:
         reads["arrow"] += len(columns)
         return fragment(fragment_wrapper, filters, columns, schema)
 
@@ -149,9 +147,10 @@ def same(got: Any, want: Any) -> None:
         got = got[list(want.columns)]
         keys = [str(n) for n in range(len(want.columns))]
         got, want = (
-            f.set_axis(keys, axis=1).reset_index(drop=True).astype(object).sort_values(
-                keys, key=lambda c: c.map(str), kind="stable", ignore_index=True
-            )
+            f.set_axis(keys, axis=1)
+            .reset_index(drop=True)
+            .astype(object)
+            .sort_values(keys, key=lambda c: c.map(str), kind="stable", ignore_index=True)
             for f in (got, want)
         )
         pd.testing.assert_frame_equal(got, want, check_dtype=False, check_exact=False)

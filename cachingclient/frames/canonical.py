@@ -148,7 +148,8 @@ class Identities:
             return Identity.of_name(name, npartitions)
         operands = [self._operand(o) for o in node.operands]
         if is_blockwise(node, kinds):
-            small, large = [], []
+            small: list[Identity] = []
+            large: list[Identity] = []
             for dependency, identity in inputs.values():
                 alone = dependency.npartitions == 1 if npartitions > 1 else identity.single
                 (small if alone else large).append(identity)

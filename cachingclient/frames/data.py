@@ -63,7 +63,7 @@ def pack(expr: Expr, known: Container[str]) -> bytes:
     return buffer.getvalue()
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc, name-defined]
+class _Pickler(cloudpickle.Pickler):
     def __init__(self, buffer: io.BytesIO, known: Container[str]) -> None:
         super().__init__(buffer)
         self._known = known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -73,7 +73,7 @@ class FrameIndex:
         self._errors.note(text)
         return not known
 
-    def why_not(self, name: str, needs: Collection[Any], kept: Container[Any]) -> str | None:
+    def why_not(self, name: str, needs: Collection[Any], kept: Any) -> str | None:
         """Why a key of a name is not worth keeping.
 
         Parameters

@@ -104,7 +104,7 @@ class _Rewriting:
         self.identities = Identities(self._leaf, index.identities)
         self.tasks: dict[Key, Any] = {}
         #: {key: kept key of the same value}
-        self.same: dict[Key, Key] = {}
+        self.same: dict[Any, Any] = {}
         #: keys that are used and have no task
         self.outside: set[Key] = set()
         #: {key of a task that takes no time: whether it copies nothing}
@@ -256,7 +256,7 @@ class _Rewriting:
         if has_task_per_partition(node, self.kinds):
             new: Mapping[Key, Any] = {(name, n): partition_task(node, n) for n in missing}
         else:
-            there = self.outside | self.same.keys()
+            there = self.outside.union(self.same)
             new = {k: t for k, t in layer_of(node).items() if k not in there}
         self.tasks.update(new)
         if name in self._inside:
@@ -265,10 +265,10 @@ class _Rewriting:
 
     # -- the graph -------------------------------------------------------------
 
-    def finish(self, outputs: set[Key]) -> Rewritten:
+    def finish(self, outputs: set[Any]) -> Rewritten:
         """Put the graph together."""
         same = self.same
-        graph = as_graph(self.tasks, self.outside | same.keys())
+        graph = as_graph(self.tasks, self.outside.union(same))
         if same:
             for key, task in graph.items():
                 if not task.dependencies.isdisjoint(same):

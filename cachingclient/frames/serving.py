@@ -61,7 +61,7 @@ class Served:
     """Tasks in place of those of a leaf."""
 
     #: {key: task}; what is missing has to be read as it was asked for
-    tasks: dict[Key, Any] = field(default_factory=dict)
+    tasks: dict[tuple[str, int], Any] = field(default_factory=dict)
     #: {key: key of the same value}
     same: dict[Key, Key] = field(default_factory=dict)
     #: keys whose tasks take no time: {key: whether they copy nothing}
@@ -328,9 +328,9 @@ class _Serving:
             self._add(key, read_file(reader, key, file))
         return _Source(key, columns, False)
 
-    def _add(self, key: Key, task: Any) -> None:
+    def _add(self, key: tuple[str, int], task: Any) -> None:
         self.served.tasks[key] = task
-        self.served.read.add(key[0])  # type: ignore[index]
+        self.served.read.add(key[0])
 
 
 def cover(
