@@ -61,11 +61,6 @@ class FrameIndex:
         self._twins = Bounded(REMEMBERED)
         self._families = Bounded(REMEMBERED)
 
-    def clear(self) -> None:
-        """Forget what was asked for: nothing is kept of it any more."""
-        for table in (self.identities, self.parts, self._twins, self._families):
-            table.clear()
-
     def is_new(self, error: Exception) -> bool:
         """Whether an error is another one than before."""
         text = repr(error)
@@ -90,10 +85,8 @@ class FrameIndex:
 
     def family(self, name: str) -> Family:
         """What is known of a family."""
-        if name not in self._families:
-            self._families.note(name, Family())
-        found: Family = self._families[name]
-        self._families.move_to_end(name)
+        found: Family = self._families.get(name) or Family()
+        self._families.note(name, found)
         return found
 
     def note(self, name: str, identity: Identity) -> None:

@@ -7,7 +7,7 @@ Keys keep their names, whatever their tasks are: a key that somebody asks for is
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,6 +64,25 @@ def is_frame(expr: Expr) -> bool:
         return False
     parts = expr.operands if isinstance(expr, kinds.Sequence) else [expr]
     return any(isinstance(part, kinds.Expr) for part in parts)
+
+
+def touches(
+    expr: Expr, readers: Mapping[str, Reader], index: FrameIndex, names: Container[Any]
+) -> bool:
+    """Whether some names are of nodes of an expression, or of what would be read for it.
+
+    Parameters
+    ----------
+    expr : Expr
+    readers : mapping
+        {name of a node that reads: what the client says of it}
+    index : FrameIndex
+    names : container of str
+    """
+    if any(expr_name(node) in names for node in expr.walk()):
+        return True
+    families = {reader.family for reader in readers.values()}
+    return any(name in names for family in families for name in index.family(family).frames)
 
 
 def rewrite(

@@ -12,7 +12,7 @@ from dask.typing import Key
 from cachingclient.admission import STALE, Rules, has_token, key_name
 from cachingclient.frames.data import pack
 from cachingclient.frames.leaves import Reader
-from cachingclient.frames.rewriting import Rewritten, is_frame, rewrite
+from cachingclient.frames.rewriting import Rewritten, is_frame, rewrite, touches
 from cachingclient.graph.barriers import expose, graphs_of, protect, size_of, worth_reading
 from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.graph.pruning import prune_layers, prune_tasks
@@ -159,15 +159,16 @@ class Envelope:
     def _rewritten(self, submission: Any) -> Rewritten | None:
         """The graph of a dataframe expression, without what is kept of it."""
         request = self.request
-        # What is kept here may be denied there, and would not be seen any more.
-        if not request.use or submission.stale_names or request.rules != Rules():
+        # What is kept by other rules may be denied by these, and would not be seen any more.
+        if not request.use or request.rules != Rules():
             return None
         if self.expr is None or not is_frame(self.expr):
             return None
+        readers, index, stale = request.readers, submission.frames, submission.stale_names
         try:
-            return rewrite(
-                self.expr, request.outputs, request.readers, submission.frames, submission
-            )
+            if stale and touches(self.expr, readers, index, stale):
+                return None
+            return rewrite(self.expr, request.outputs, readers, index, submission)
         except Exception as e:
             submission.failed(e)
             return None

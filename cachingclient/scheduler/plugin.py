@@ -421,7 +421,8 @@ class CachePlugin(SchedulerPlugin):
 
     def forget_frames(self) -> None:
         """Forget what was asked of dataframes, and data that was sent with them."""
-        self.frames.clear()
+        # Another thread may work with the old one.
+        self.frames = FrameIndex()
         self.data.clear()
 
     @guarded
