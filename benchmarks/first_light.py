@@ -11,17 +11,19 @@ cold
     a plain client.
 
 The two sides are child processes of this one, each with a LocalCluster of two worker processes of
-one thread. Both live throughout and one works at a time, in pairs of alternating order: a drift of
-the machine meets both halves of a pair, and what a side leaves in its memory (a scheduler's state,
-the garbage collector's) never weighs on the other, as it would in one process. Fresh clusters for
-each block would measure their start instead: imports, first connections, empty tables. A ratio is
-formed within a pair; what is printed is the median of the ratios with its 95 % interval from order
-statistics, which assumes nothing about how they are distributed.
+one thread. Both live at the same time and one works at a time, in pairs of alternating order: a
+drift of the machine meets both halves of a pair, and what a side leaves in its memory (a
+scheduler's state, the garbage collector's) never weighs on the other, as it would in one process. A
+process may be some per cent slower than another of the same code for all of its life (where its
+memory lies, how its hashes fall; `--noise` shows it), so the sides are started anew several times,
+the first one in turn, and are warmed up by a small graph each time. A ratio is formed within a
+pair; what is printed is the median of the ratios with its 95 % interval from order statistics,
+which assumes nothing about how they are distributed.
 
-    python benchmarks/first_light.py [--parts alive temporary repeat] [--rounds 15]
+    python benchmarks/first_light.py [--parts alive temporary repeat] [--starts 8] [--rounds 3]
                                      [--chunks 500 1000 20000]
 
-takes about 35 minutes on two cores, most of it for 20,000 chunks; --quick one or two.
+takes about an hour on two cores, most of it for 20,000 chunks; --quick two minutes.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ import math
 import multiprocessing
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from typing import Any, NamedTuple
 
@@ -54,6 +56,8 @@ AFTER = 1.5
 FEWEST = 6
 #: Chunks after which there are fewer pairs: long computations vary less, and cost more time
 MANY_CHUNKS = 10_000
+#: Chunks of the graph that a side starts with, which does not count
+WARM_UP = 200
 #: Chunks whose sum has 100,003 tasks
 REPEAT_CHUNKS = 75_000
 PARTS = ["alive", "temporary", "repeat"]
@@ -178,14 +182,24 @@ class Side:
 def pairs(
     plain: Side, caching: Side, chunks: int, rounds: int, alive: bool
 ) -> list[tuple[Cost, Cost]]:
-    """(plain, caching) costs of cold graphs; the first pair warms up and is left out."""
+    """(plain, caching) costs of cold graphs."""
     results = []
-    for seed in range(rounds + 1):
+    for side in (plain, caching):
+        side.run(cold, WARM_UP, 0.25, alive)
+    for seed in range(rounds):
         order = [plain, caching] if seed % 2 else [caching, plain]
         first = chunks + seed + alive / 2  # never seen before by either part
         costs = {side: side.run(cold, chunks, first, alive) for side in order}
         results.append((costs[plain], costs[caching]))
-    return results[1:]
+    return results
+
+
+@contextlib.contextmanager
+def both(second: str, swapped: bool) -> Iterator[tuple[Side, Side]]:
+    """A plain side and another, which starts first if they are swapped."""
+    names = ["plain", second]
+    with Side(names[swapped]) as one, Side(names[not swapped]) as other:
+        yield (other, one) if swapped else (one, other)
 
 
 # --------------------------------------------------------------- statistics
@@ -233,42 +247,51 @@ def parsed() -> argparse.Namespace:
     )
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument(
-        "--rounds", type=int, help=f"pairs of cold graphs; default: 15, {FEWEST} of large ones"
+        "--rounds", type=int, help="pairs of cold graphs each start; default: 3, 1 of large ones"
+    )
+    parser.add_argument(
+        "--starts", type=int, help=f"starts of both sides; default: 8, {FEWEST} for large graphs"
     )
     parser.add_argument("--chunks", type=int, nargs="+", default=[500, 1_000, 20_000])
-    parser.add_argument("--quick", action="store_true", help="6 rounds, 500 chunks, small repeat")
+    parser.add_argument("--quick", action="store_true", help="6 pairs, 500 chunks, small repeat")
     parser.add_argument(
         "--noise", action="store_true", help="two plain clients: what the method itself varies by"
     )
     args = parser.parse_args()
     if args.quick:
-        args.rounds, args.chunks = FEWEST, [500]
+        args.starts, args.rounds, args.chunks = 2, FEWEST // 2, [500]
     return args
 
 
-def run_cold(plain: Side, caching: Side, args: argparse.Namespace) -> None:
+def run_cold(args: argparse.Namespace) -> None:
     print("Cold graphs of cheap operations, as ratios to a plain client (median, 95 %)")
     columns = f"{'chunks':>8}  {'wall':24}  {'CPU':24}  {'plain wall':>10}  {'plain CPU':>10}"
     print(f"{'arrays':9} {columns}")
     for chunks in args.chunks:
-        rounds = args.rounds or (FEWEST if chunks > MANY_CHUNKS else 15)
-        for part in sorted({"alive", "temporary"} & set(args.parts)):
-            costs = pairs(plain, caching, chunks, rounds, part == "alive")
-            report_cold(part, chunks, costs)
+        large = chunks > MANY_CHUNKS
+        rounds, starts = args.rounds or (1 if large else 3), args.starts or (FEWEST if large else 8)
+        costs: dict[str, list[tuple[Cost, Cost]]] = {}
+        for start in range(starts):
+            with both("plain" if args.noise else "caching", bool(start % 2)) as (plain, caching):
+                for part in sorted({"alive", "temporary"} & set(args.parts)):
+                    found = pairs(plain, caching, chunks, rounds, part == "alive")
+                    costs.setdefault(part, []).extend(found)
+        for part, found in costs.items():
+            report_cold(part, chunks, found)
 
 
-def run_repeat(caching: Side, args: argparse.Namespace) -> None:
+def run_repeat(args: argparse.Namespace) -> None:
     chunks = REPEAT_CHUNKS // (10 if args.quick else 1)
-    report_repeat(chunks, *caching.run(repeat, chunks))
+    with Side("caching") as caching:
+        report_repeat(chunks, *caching.run(repeat, chunks))
 
 
 def main() -> None:
     args = parsed()
-    with Side("plain") as plain, Side("plain" if args.noise else "caching") as caching:
-        if {"alive", "temporary"} & set(args.parts):
-            run_cold(plain, caching, args)
-        if "repeat" in args.parts:
-            run_repeat(caching, args)
+    if {"alive", "temporary"} & set(args.parts):
+        run_cold(args)
+    if "repeat" in args.parts:
+        run_repeat(args)
 
 
 if __name__ == "__main__":

@@ -75,12 +75,15 @@ def task_functions(task: Any) -> Iterator[Any]:
     function has a word for them.
     """
     objects: list[Any] = []
-    words: set[str] = set()
+    found: list[Any] = []
     for function in _search(task, objects, DEEP):
-        words.update(getattr(getattr(function, "__code__", None), "co_names", ()))
+        found.append(function)
         yield function
-    for thing in objects[:MANY_PARTS]:
-        yield from _methods(thing, words)
+    if objects:
+        codes = [getattr(function, "__code__", None) for function in found]
+        words = {word for code in codes for word in getattr(code, "co_names", ())}
+        for thing in objects[:MANY_PARTS]:
+            yield from _methods(thing, words)
 
 
 def _methods(thing: Any, words: set[str]) -> Iterator[Any]:
@@ -94,6 +97,10 @@ def _methods(thing: Any, words: set[str]) -> Iterator[Any]:
 _OPERATORS = (
     "__call__ __enter__ __exit__ __getitem__ __setitem__ __iter__ __next__ __add__ __iadd__".split()
 )
+
+
+#: Most of what tasks are given can hold no functions.
+_ATOMS = frozenset([int, float, complex, bool, str, bytes, type(None), slice, range])
 
 
 @lru_cache(1_000)
@@ -119,6 +126,8 @@ def _search(task: Any, objects: list[Any], depth: int) -> Iterator[Any]:
     else:
         return
     for part in parts if whole else islice(parts, MANY_PARTS):
+        if type(part) in _ATOMS:
+            continue
         if hasattr(part, "dependencies") or type(part) in (tuple, list, set, dict):
             yield from _search(part, objects, depth - 1)
         elif callable(part):

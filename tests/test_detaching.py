@@ -164,8 +164,8 @@ def test_plain_graph_while_a_pruned_one_uses_the_key(c):
     x = c.warm()
     future = c.client.compute(consumed(x).sum())
     c.wait_consuming(x.name)
-    wait_until(lambda: all(c.detaching._used.values()))
-    assert c.detaching._used
+    wait_until(lambda: all(c.detaching.in_use.values()))
+    assert c.detaching.in_use
     with helpers.logged("distributed.scheduler") as messages, other_client(c, True) as other:
         total = other.compute(x.sum(), optimize_graph=False)
         gate.set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import dask
 import dask.array as da
 import dask.dataframe as dd
@@ -80,6 +82,32 @@ def test_too_cheap():
             x = build()
             x.sum().compute()
             assert "min-cost" in row(client, x.mean(), "slow").why
+
+
+def test_passing():
+    """Parts of a reduction are kept when it is computed again, or where they cost a lot."""
+
+    def slow(block):
+        time.sleep(0.02)
+        return block
+
+    def partials(client):
+        return [e for e in client.cache.entries("sum-") if e.name.startswith("sum-partial")]
+
+    with dask.config.set({"cachingclient.min-cost": "60ms"}):
+        with Client(**helpers.INPROC) as client:
+            ones = da.ones(16, chunks=1)
+            total = ones.map_blocks(slow, dtype=float, meta=np.empty(0)).sum(split_every=4)
+            assert total.compute() == 16
+            helpers.forgotten(client)
+            assert client.cache.entries("sum-") and not partials(client)
+            refused = client.cluster.scheduler.plugins["cachingclient"].books.refused
+            whys = [why for name, why in refused.items() if name.startswith("sum-partial")]
+            assert any("nothing that is held needs it" in why for why in whys)
+            client.cache.clear()
+            assert total.compute() == 16
+            helpers.forgotten(client)
+            assert partials(client)
 
 
 def test_no_room():

@@ -248,7 +248,7 @@ def test_needed_before_it_has_its_tasks_again(c, monkeypatch):
     x = c.warm()
     y = (x * 2).persist()
     wait(y, 30)
-    wait_until(lambda: all(c.detaching._used.values()) and c.detaching._used)
+    wait_until(lambda: all(c.detaching.in_use.values()) and c.detaching.in_use)
     healer = c.detaching.healing
     start = healer._start
     monkeypatch.setattr(healer, "_start", lambda: None)

@@ -127,7 +127,7 @@ class Cluster:
         wait_until(empty)
         for left in (
             self.detaching._packed,
-            self.detaching._used,
+            self.detaching.in_use,
             self.detaching._idle,
             self.detaching.healing.parked,
             self.plugin.books.paid,

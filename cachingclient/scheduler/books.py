@@ -22,7 +22,7 @@ class Books:
     allowed: Bounded
     #: {name: whether a living collection needed it at its last submission}
     alive: Bounded
-    #: {name of a layer that some computation had: None}
+    #: {name of a layer: how many computations had it}
     seen: Bounded
     #: names that the user pinned
     pinned: set[Any]
@@ -77,6 +77,11 @@ class Books:
             clients, _ = self.outputs.get(key, (set(), 0))
             clients.add(client)
             self.outputs[key] = clients, tasks
+
+    def met(self, layers: Iterable[str]) -> None:
+        """A computation has these layers."""
+        for name in layers:
+            self.seen.note(name, self.seen.get(name, 0) + 1)
 
     def living(self, alive: Mapping[str, bool]) -> None:
         """Note what living collections need."""

@@ -100,7 +100,7 @@ class Detaching:
         #: keys without tasks that nobody uses
         self._idle: set[Key] = set()
         #: {key with a stand-in: whether the scheduler knows what it depends on}
-        self._used: dict[Key, bool] = {}
+        self.in_use: dict[Key, bool] = {}
         #: {key whose recipe would be too large: bytes that it takes as it is}
         self._stuck: dict[Key, float] = {}
         #: keys that get a recipe of their own
@@ -126,7 +126,7 @@ class Detaching:
 
     def stands_in(self, key: Key) -> bool:
         """Whether the task of a key is a stand-in."""
-        return key in self._used
+        return key in self.in_use
 
     def tasks_of(self, key: Key, most: int) -> dict[Key, Any] | None:
         """All tasks that a key is made of; None where they are too many, or not all there is."""
@@ -142,7 +142,7 @@ class Detaching:
 
     def made_of(self, names: Collection[Any]) -> list[Key]:
         """Detached keys that tasks of some names are part of."""
-        return [k for k in (*self._idle, *self._used) if self._is_made_of(k, set(names))]
+        return [k for k in (*self._idle, *self.in_use) if self._is_made_of(k, set(names))]
 
     def _is_made_of(self, key: Key, names: set[Any]) -> bool:
         recipe = self._packed[key].recipe
@@ -160,7 +160,7 @@ class Detaching:
             self._idle.discard(key)
             if ts.run_spec is None:
                 ts.run_spec = internals.stand_in(key, lost, self._packed[key].needs)
-                self._used[key] = False
+                self.in_use[key] = False
             else:
                 self._attached.add(key)
         if self.healing.parked:
@@ -170,22 +170,22 @@ class Detaching:
 
     def settle(self) -> None:
         """Have the scheduler know what used keys depend on: not inside a transition."""
-        work = [key for key, known in self._used.items() if not known]
+        work = [key for key, known in self.in_use.items() if not known]
         for key in work:
             ts = self.scheduler.tasks[key]
             if ts.state == "memory" and not self._is_unused(ts):
                 needs = self._packed[key].needs
                 internals.link(self.scheduler, ts, needs)
-                self._used[key] = True
+                self.in_use[key] = True
                 # Some of these are kept, and are used by that.
                 self.used(needs)
-                work += [k for k in needs if self._used.get(k) is False]
+                work += [k for k in needs if self.in_use.get(k) is False]
 
     def transition(self, key: Key, start: str, finish: str) -> None:
         """Notice what leaves memory, and what is gone: inside a transition."""
         if finish == "forgotten":
             self._forget(key)
-        elif key in self._used:
+        elif key in self.in_use:
             ts = self.scheduler.tasks[key]
             if start == "memory":
                 self.healing.park(ts)
@@ -196,14 +196,14 @@ class Detaching:
 
     def _forget(self, key: Key) -> None:
         self._packed.pop(key, None)
-        self._used.pop(key, None)
+        self.in_use.pop(key, None)
         self._stuck.pop(key, None)
         for keys in (self._attached, self._idle, self._alone, self.healing.parked):
             keys.discard(key)
 
     def _healed(self, keys: list[Key], touched: list[TaskState]) -> None:
         for key in keys:
-            self._used.pop(key, None)
+            self.in_use.pop(key, None)
             if key in self.ledger:
                 self._attached.add(key)
         self.used([ts.key for ts in touched])
@@ -234,7 +234,7 @@ class Detaching:
         # Nothing is known of what clients do with kept keys but by looking.
         self._shortest = max(SHORT, (time.perf_counter() - start) / LEISURE)
         self._pause = self._shortest if changed else min(2 * self._pause, LONG)
-        if self._used or len(self._attached) > len(self._stuck):
+        if self.in_use or len(self._attached) > len(self._stuck):
             self._sweep_in(self._pause)
 
     def _sweep(self) -> bool:
@@ -274,9 +274,9 @@ class Detaching:
 
     def _rest(self, orphans: list[TaskState]) -> bool:
         """Detach used keys that nobody uses any more."""
-        keys = [k for k in self._used if self._is_unused(self.scheduler.tasks[k])]
+        keys = [k for k in self.in_use if self._is_unused(self.scheduler.tasks[k])]
         for key in keys:
-            del self._used[key]
+            del self.in_use[key]
             self._detach(self.scheduler.tasks[key], orphans)
         return bool(keys)
 
@@ -364,7 +364,7 @@ class Detaching:
 
     def succeed(self, other: Detaching) -> None:
         """Go on with what another one has detached, which has stopped."""
-        self._packed, self._used, self._stuck = other._packed, other._used, other._stuck
+        self._packed, self.in_use, self._stuck = other._packed, other.in_use, other._stuck
         self._attached, self._idle, self._alone = other._attached, other._idle, other._alone
         self._recipes, self._over = other._recipes, other._over
         other._succeeded = True
@@ -387,13 +387,13 @@ class Detaching:
         orphans: list[TaskState] = []
         self._rest(orphans)
         forget_orphans(self.scheduler, orphans)
-        self.healing.now(self._used)
+        self.healing.now(self.in_use)
         self.restart()
 
     def restart(self) -> None:
         """The scheduler has forgotten everything."""
         self.stop()
-        for keys in (self._packed, self._attached, self._idle, self._used, self._stuck):
+        for keys in (self._packed, self._attached, self._idle, self.in_use, self._stuck):
             keys.clear()
         self._alone.clear()
         self.healing.parked.clear()

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 OVERHEAD = 1e-3
 #: Seconds that asking for a result costs whatever it is: sending a graph, and waiting for it.
 REQUEST_OVERHEAD = 5e-3
+#: So many times as much must have been paid for what nothing alive needs, where its layer has been
+#: in no other computation: the partial sums of a reduction are hardly ever asked for again.
+PASSING = 4
 
 
 class Keeper:
@@ -43,22 +46,28 @@ class Keeper:
     def __init__(self, plugin: CachePlugin, kept: Callable[[str, list[Key]], Any]) -> None:
         self.plugin = plugin
         self.min_cost = plugin.settings["min_cost"]
+        self._too_cheap = f"took less than min-cost ({self.min_cost * 1000:g} ms)"
+        self._passing = (
+            f"nothing that is held needs it, and it took less than {PASSING} times min-cost"
+        )
         self._kept = kept
 
     def finished(self, ts: TaskState, startstops: Iterable[dict[str, Any]]) -> None:
         """A key has come into memory."""
-        key, books = ts.key, self.plugin.books
-        seconds = OVERHEAD
+        # Cold work pays for each line: this runs once for each task.
+        plugin, key = self.plugin, ts.key
+        books, scheduler = plugin.books, plugin.scheduler
+        ran = 0.0
         for span in startstops:
             if span["action"] == "compute":
-                seconds += span["stop"] - span["start"]
-        paid = books.paid[key] = seconds + self._paid_for(ts)
+                ran += span["stop"] - span["start"]
+        seconds = ran + OVERHEAD
+        paid = seconds + self._paid_for(ts) if ts.dependencies else seconds
+        books.paid[key] = paid
         name = key_name(key)
-        self.plugin.durations.ran(name, paid, ts.nbytes)
-        scheduler = self.plugin.scheduler
-        self.plugin.overhead.ran(
-            time.monotonic(), seconds - OVERHEAD, scheduler.total_nthreads, bool(scheduler.queued)
-        )
+        plugin.durations.ran(name, paid, ts.nbytes)
+        busy = bool(scheduler.queued)
+        plugin.overhead.ran(time.monotonic(), ran, scheduler.total_nthreads, busy)
         if name not in books.allowed:
             return
         if why := self._unkeepable(ts):
@@ -66,19 +75,34 @@ class Keeper:
             if ts.dependents:
                 books.tainted.add(key)
             return
-        self.plugin.ledger.ran(key, seconds)
+        plugin.ledger.ran(key, seconds)
         if key in books.outputs:
             paid += REQUEST_OVERHEAD
-        if why := self._not_now(ts, paid):
+        if paid < self.min_cost * PASSING and (cheap := self._cheap(key, name, paid)):
+            if books.refused.get(name) is not cheap:
+                books.refuse(key, cheap)
+        elif why := self._not_now(ts):
             books.refuse(key, why)
         elif ts.waiters or ts.who_wants:
             # Where nobody wants or awaits it its release is decided already.
             self._offer(ts, paid)
 
     def _paid_for(self, ts: TaskState) -> float:
-        paid = self.plugin.books.paid
-        # Shared work is counted once, however many results share it.
-        return sum(paid.get(d.key, 0.0) / (len(d.dependents) or 1) for d in ts.dependencies)
+        paid, total = self.plugin.books.paid, 0.0
+        for d in ts.dependencies:
+            # Shared work is counted once, however many results share it.
+            total += paid.get(d.key, 0.0) / (len(d.dependents) or 1)
+        return total
+
+    def _cheap(self, key: Key, name: Any, paid: float) -> str | None:
+        """Why a key that is not dear is not worth keeping."""
+        books = self.plugin.books
+        if name in books.pinned:
+            return None
+        if paid < self.min_cost:
+            return self._too_cheap
+        passing = books.alive.get(name) is False and books.seen.get(name) == 1
+        return self._passing if passing and key not in books.outputs else None
 
     def _unkeepable(self, ts: TaskState) -> str | None:
         """Why neither a key may be kept, nor what is computed from it."""
@@ -93,11 +117,9 @@ class Keeper:
             return UPSTREAM
         return None
 
-    def _not_now(self, ts: TaskState, paid: float) -> str | None:
+    def _not_now(self, ts: TaskState) -> str | None:
         """Why a key is not kept as things are."""
         plugin, name = self.plugin, key_name(ts.key)
-        if paid < self.min_cost and name not in plugin.books.pinned:
-            return f"took less than min-cost ({self.min_cost * 1000:g} ms)"
         if part := plugin.frames.why_not(name, ts.dependencies, plugin.ledger):
             return part
         if not plugin.guards.complete():

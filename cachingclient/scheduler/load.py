@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from dask.typing import Key
@@ -205,4 +206,9 @@ class Sizes:
 
 def thresholds_of(reading: Mapping[str, Any], limit: int | None) -> Thresholds:
     """Thresholds of a worker, as it tells them."""
-    return Thresholds.of(limit, *(reading.get(k, False) for k in ("target", "spill", "pause")))
+    return _thresholds(limit, *(reading.get(k, False) for k in ("target", "spill", "pause")))
+
+
+@lru_cache(100)
+def _thresholds(limit: int | None, *shares: Any) -> Thresholds:
+    return Thresholds.of(limit, *shares)

@@ -301,7 +301,7 @@ class CachePlugin(SchedulerPlugin):
         if submission is None or submission.outputs != keys:
             return
         request, verdict = submission.request, submission.verdict
-        self.books.seen.note_all(submission.layers)
+        self.books.met(submission.layers)
         if verdict is not None:
             self.durations.consists(verdict.wholes)
             gone = self.freshness.made(verdict.readers) | self.freshness.note(request.made_of)
@@ -326,27 +326,37 @@ class CachePlugin(SchedulerPlugin):
             self.audits.used(key)
             self.books.paid[key] = 0.0  # what is computed from it now did not pay for it
 
-    @guarded
     def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Offer what has just been computed to the ledger, and notice what is gone."""
-        if start == "processing" or finish == "processing":
-            self.pressure.transition(key, finish)
-        if finish == "memory":
-            if start == "processing":
-                ts = self.scheduler.tasks[key]
-                self.keeper.finished(ts, kwargs.get("startstops") or ())
-        elif start == "memory" and key in self.ledger:
-            # Whoever took it: it must not be computed again for the cache alone.
-            self.release.soon([key])
-        elif (start, finish) in _TRIED_AGAIN:
-            # It failed, and is tried again: who knows what comes of it the next time.
-            self.books.tainted.add(key)
-        self.detaching.transition(key, start, finish)
-        if finish == "erred" or start == "erred":
-            self.erred.transition(key, start, finish)
-        self.audits.transition(key, finish)
-        if finish == "forgotten":
-            self.books.forgotten(key)
+        # Not `guarded`, and no call that can be spared: each task comes here six times.
+        if self.off:
+            return
+        try:
+            if finish == "processing":
+                self.pressure.sent(key)
+            elif start == "processing":
+                self.pressure.ended(key, finish)
+            if finish == "memory":
+                if start == "processing":
+                    ts = self.scheduler.tasks[key]
+                    self.keeper.finished(ts, kwargs.get("startstops") or ())
+            elif start == "memory":
+                if key in self.ledger.kept:
+                    # Whoever took it: it must not be computed again for the cache alone.
+                    self.release.soon([key])
+            elif (start, finish) in _TRIED_AGAIN:
+                # It failed, and is tried again: who knows what comes of it the next time.
+                self.books.tainted.add(key)
+            if finish == "forgotten" or key in self.detaching.in_use:
+                self.detaching.transition(key, start, finish)
+            if finish == "erred" or start == "erred":
+                self.erred.transition(key, start, finish)
+            if self.audits.share:
+                self.audits.transition(key, finish)
+            if finish == "forgotten":
+                self.books.forgotten(key)
+        except Exception as e:
+            self.switch_off(e)
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Events are logged before the scheduler acts on them."""

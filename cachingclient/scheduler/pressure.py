@@ -38,7 +38,7 @@ SMALL = 0.0001
 MANY = 100
 #: Part of the event loop's time that is spent on finding out where replicas are, and on looking
 #: for what could be let go where there was nothing.
-RECOUNT = 0.01
+RECOUNT = 0.002
 SEARCH = 0.05
 #: Sizes that workers have told, until their results are known.
 REMEMBERED = 10_000
@@ -77,20 +77,13 @@ class Pressure:
 
     # -- what is known of tasks --------------------------------------------------
 
-    def transition(self, key: Key, finish: str) -> None:
-        """A task was sent to a worker, or is not on it any more."""
-        load = self._sent.pop(key, None)
-        if load is not None:
-            load.arrived(key)
+    def sent(self, key: Key) -> None:
+        """A task was sent to a worker."""
+        self._arrived(key)
         ts = self.scheduler.tasks.get(key)
-        if ts is None:
+        ws = ts.processing_on if ts is not None else None
+        if ts is None or ws is None:
             return
-        if finish == "processing" and ts.processing_on is not None:
-            self._is_sent(ts, ts.processing_on)
-        elif finish == "memory":
-            self._is_there(ts)
-
-    def _is_sent(self, ts: TaskState, ws: WorkerState) -> None:
         largest = fetched = 0
         for d in ts.dependencies:
             nbytes = d.get_nbytes()
@@ -104,20 +97,35 @@ class Pressure:
             load.expect(ts.key, expected)
             self.relieve(ws)
 
-    def _is_there(self, ts: TaskState) -> None:
+    def ended(self, key: Key, finish: str) -> None:
+        """A task is not on its worker any more: its result may be there."""
+        self._arrived(key)
+        if finish != "memory":
+            return
+        ts = self.scheduler.tasks[key]
         nbytes = self.nbytes(ts)
         self.sizes.ran(ts.prefix.name, nbytes)
-        places = self.plugin.ledger.places
-        for ws in ts.who_has or ():
+        kept = self.plugin.ledger.kept
+        if kept and ts.dependencies:
+            places = self.plugin.ledger.places
             for d in ts.dependencies:
-                if d.key in self.plugin.ledger and ws in (d.who_has or ()):
-                    places.came(d.key, ws.address)
-            if nbytes > self._small:  # many small ones are noticed at the next reading
+                if d.key in kept:
+                    for ws in ts.who_has or ():
+                        if ws in (d.who_has or ()):
+                            places.came(d.key, ws.address)
+        if nbytes > self._small:  # many small ones are noticed at the next reading
+            for ws in ts.who_has or ():
                 self.relieve(ws)
+
+    def _arrived(self, key: Key) -> None:
+        load = self._sent.pop(key, None)
+        if load is not None:
+            load.arrived(key)
 
     def nbytes(self, ts: TaskState) -> int:
         """Bytes of a result: as its worker told, where dask does not see all of it."""
-        return max(ts.get_nbytes(), self._told.get(ts.key, 0))
+        nbytes = ts.get_nbytes()
+        return max(nbytes, self._told.get(ts.key, 0)) if self._told else nbytes
 
     # -- what workers tell -------------------------------------------------------
 

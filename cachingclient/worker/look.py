@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import operator
 from functools import partial
-from types import FunctionType, MethodType, ModuleType
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from cachingclient.admission import effect_of
@@ -25,6 +25,8 @@ from cachingclient.worker.bytecode import CHANGES, CLEAR, Use, code_facts
 
 #: Functions that call functions are followed so far.
 DEPTH = 6
+#: Functions of modules whose verdict is remembered.
+MANY = 10_000
 
 
 def task_verdict(task: Any) -> int:
@@ -56,11 +58,36 @@ def task_verdict(task: Any) -> int:
         return CHANGES
     verdict = CLEAR
     for function in task_functions(task):
-        verdict |= function_verdict(function)
-        effect = effect_of(function_name(function))
-        if effect is not None and effect.mutates:
-            verdict |= CHANGES
+        verdict |= _named_verdict(function)
     return verdict if verdict & CHANGES else CLEAR
+
+
+#: {function: verdict}, of those that live as long as their modules
+_lasting: dict[Any, int] = {}
+
+
+def _named_verdict(function: Any) -> int:
+    """Verdict of a function by its code and its name."""
+    lasting = _lasts(function)
+    if lasting and (found := _lasting.get(function)) is not None:
+        return found
+    verdict = function_verdict(function)
+    effect = effect_of(function_name(function))
+    if effect is not None and effect.mutates:
+        verdict |= CHANGES
+    if lasting and len(_lasting) < MANY:
+        _lasting[function] = verdict
+    return verdict
+
+
+def _lasts(function: Any) -> bool:
+    """Whether a function is of a module that is known, and has nothing that could change."""
+    kind = type(function)
+    if kind is FunctionType:
+        return function.__closure__ is None and names.is_trusted(
+            function.__globals__.get("__name__")
+        )
+    return kind is BuiltinFunctionType and isinstance(function.__self__, ModuleType)
 
 
 def function_verdict(function: Any, depth: int = DEPTH) -> int:

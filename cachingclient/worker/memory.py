@@ -24,6 +24,8 @@ TOPIC = "cachingclient-memory"
 SIZE = "cachingclient-size"
 #: Milliseconds between two looks: two for each look that a worker takes by itself.
 INTERVAL = 50
+#: The same where the process is small.
+SELDOM = 200
 #: Seconds in which tasks that end need no look of their own.
 SOON = 0.005
 #: Share of the limit below which there is nothing to tell, and a change that is worth telling.
@@ -109,6 +111,8 @@ class MemoryWatch:
         reading = self.reading()
         process, spilled = reading["process"], reading["spilled"]
         self._high = process > HIGH * self.limit
+        if self._timer is not None:
+            self._timer.callback_time = INTERVAL if self._high else SELDOM
         high = max(process, self._told) > ATTENTION * self.limit
         grown = spilled - self._told_spilled > CHANGE * self.limit
         changed = abs(process - self._told) > CHANGE * self.limit and high
