@@ -41,6 +41,8 @@ class Rewritten:
     graph: dict[Key, GraphNode]
     #: keys of the whole graph that have no task
     skipped: int
+    #: names of kept keys that stand for their tasks
+    used: set[str] = field(default_factory=set)
     #: {name of a frame that is read for several: families}
     made_of: dict[str, set[str]] = field(default_factory=dict)
 
@@ -125,7 +127,7 @@ class _Rewriting:
         #: {key: kept key of the same value}
         self.same: dict[Any, Any] = {}
         #: keys that are used and have no task
-        self.outside: set[Key] = set()
+        self.outside: set[Any] = set()
         #: {key of a task that takes no time: whether it copies nothing}
         self.minor: dict[Key, bool] = {}
         self.made_of: dict[str, set[str]] = {}
@@ -296,7 +298,8 @@ class _Rewriting:
                 graph[key] = Alias(key, same[key])
                 self.index.parts.note(key[0], PART)
         graph = fuse(graph, self.minor, outputs)
-        return Rewritten(graph, self._skipped(), self.made_of)
+        used = {k[0] for k in self.outside.union(same.values()) if k in self.view.kept}
+        return Rewritten(graph, self._skipped(), used, self.made_of)
 
     def _skipped(self) -> int:
         unseen = (n for n in self.expr.walk() if expr_name(n) not in self._seen)

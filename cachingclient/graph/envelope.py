@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +17,7 @@ from cachingclient.graph.barriers import expose, graphs_of, protect, size_of, wo
 from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.graph.pruning import prune_layers, prune_tasks
 from cachingclient.internals import Expr, GraphNode, as_graph
-from cachingclient.judging import judge
+from cachingclient.judging import Verdict, judge
 from cachingclient.registry import PLUGINS
 
 logger = logging.getLogger("distributed.scheduler.cachingclient")
@@ -66,6 +66,16 @@ class Everything:
 
     def __contains__(self, item: object) -> bool:
         return True
+
+
+class Either:
+    """A container of what is in one of two."""
+
+    def __init__(self, one: Container[Any], other: Container[Any]) -> None:
+        self.one, self.other = one, other
+
+    def __contains__(self, item: object) -> bool:
+        return item in self.one or item in self.other
 
 
 class Envelope:
@@ -124,19 +134,14 @@ class Envelope:
             self._set_barriers(submission)
         assert self.expr is not None
         frames = self._rewritten(submission)
-        if frames is None:
-            graph = as_graph(self.expr.__dask_graph__())
-        else:
+        if frames is not None:
             graph, dropped = frames.graph, frames.skipped
             submission.read(frames.made_of)
-        verdict = judge(
-            graph,
-            trusted=submission.trusted,
-            denied=request.denied,
-            lifted=Everything() if request.lift_all else request.lifted,
-            rules=request.rules,
-            sources=submission.sources,
-        )
+            verdict = self._verdict(submission, graph, frames.used)
+        if frames is None or not frames.used.isdisjoint(verdict.denied):
+            dropped = 0 if frames is not None else dropped
+            graph = as_graph(self.expr.__dask_graph__())
+            verdict = self._verdict(submission, graph)
         if not submission.stale_names.isdisjoint(submission.layers):
             # Results of what somebody holds of such a layer have the names of these.
             verdict = verdict.refused(STALE)
@@ -155,6 +160,20 @@ class Envelope:
         total = len(graph) + dropped
         submission.planned(used, total=total, skipped=total - len(tasks))
         return tasks
+
+    def _verdict(
+        self, submission: Any, graph: dict[Key, GraphNode], kept: Iterable[str] = ()
+    ) -> Verdict:
+        """Which names of a graph may be kept."""
+        request = self.request
+        return judge(
+            graph,
+            trusted=Either(frozenset(kept), submission.trusted),
+            denied=request.denied,
+            lifted=Everything() if request.lift_all else request.lifted,
+            rules=request.rules,
+            sources=submission.sources,
+        )
 
     def _rewritten(self, submission: Any) -> Rewritten | None:
         """The graph of a dataframe expression, without what is kept of it."""
