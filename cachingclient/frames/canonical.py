@@ -121,7 +121,9 @@ class Identities:
     def _of_leaf(self, leaf: Leaf) -> Identity:
         token = tokenize("leaf", leaf.family, leaf.columns, leaf.series)
         single = leaf.total == 1 or (not leaf.filtered and len(leaf.units) == 1)
-        return Identity(token, leaf.units, single)
+        # Parts of other things are told by numbers, too: what is put beside each other is found.
+        parts = tuple(unit[0] if len(unit) == 1 else unit for unit in leaf.units)
+        return Identity(token, parts, single)
 
     def _of_reader(self, node: Any, kinds: FrameKinds) -> Identity:
         """One whose partitions can be asked for alone, whatever it reads."""
