@@ -38,6 +38,8 @@ REJECTED = "an audit found that it is another one each time"
 RETRIED = "failed before it worked"
 NO_MEMORY = "running work needs the memory of its worker"
 P2P = "internal to a P2P shuffle"
+PART = "a part of what is kept"
+NOT_WHOLE = "its file is too large to be kept with all columns, and would be read for each of them"
 WRITTEN = "handed to a writer that may change it in place"
 
 _TOKEN = re.compile(r"(?:^|-)[0-9a-f]{32}$")

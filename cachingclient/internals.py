@@ -7,10 +7,12 @@ Nothing else in this package imports or calls a private name of theirs, and
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import distributed.worker as distributed_worker
 
@@ -20,6 +22,7 @@ from dask._expr import FinalizeCompute
 from dask._expr import HLGExpr as HLGExpr
 from dask._expr import HLGFinalizeCompute as HLGFinalizeCompute
 from dask._expr import LLGExpr as LLGExpr
+from dask._expr import _ExprSequence as ExprSequence
 from dask._expr import _HLGExprSequence as HLGExprSequence
 
 # Optimizers return graphs with legacy tasks, whose dependencies only this finds.
@@ -33,6 +36,7 @@ from dask._task_spec import convert_legacy_graph as convert_legacy_graph
 from dask._task_spec import cull as cull
 from dask.base import collections_to_expr
 from dask.typing import Key
+from dask.utils import M
 from distributed import Client, Future, Scheduler, Worker
 from distributed.client import FutureState
 from distributed.client import _MapExpr as MapExpr  # what client.map sends, as no other does
@@ -316,6 +320,190 @@ def blockwise_parts(layer: Any) -> tuple[Task, list[Any]]:
     return layer.task, [a for a, index in layer.indices if index is None]
 
 
-def as_graph(graph: Mapping[Key, Any]) -> dict[Key, GraphNode]:
-    """A low-level graph in which every task knows what it depends on."""
-    return convert_legacy_graph(graph)
+def as_graph(graph: Mapping[Key, Any], outside: set[Key] | None = None) -> dict[Key, GraphNode]:
+    """A low-level graph in which every task knows what it depends on.
+
+    Legacy tasks find their inputs by looking for known keys: those that are not in the graph
+    have to be named.
+    """
+    return convert_legacy_graph(graph, outside | graph.keys() if outside else None)
+
+
+# -- dataframe expressions --------------------------------------------------------
+
+
+class FrameKinds(NamedTuple):
+    """Kinds of dataframe expressions: each is told apart by its class alone."""
+
+    Expr: Any
+    Blockwise: Any
+    BlockwiseIO: Any
+    FromMap: Any
+    FromMapProjectable: Any
+    FromPandas: Any
+    Fused: Any
+    FusedIO: Any
+    FusedParquetIO: Any
+    Len: Any
+    MapPartitions: Any
+    Partitions: Any
+    PartitionsFiltered: Any
+    Projection: Any
+    ReadParquet: Any
+    #: several that are asked for at once
+    Sequence: Any
+    #: what wraps the data of from_pandas
+    BackendData: Any
+    #: block by block, and yet not the same for a part of the blocks
+    positional: tuple[Any, ...]
+
+
+@lru_cache(1)
+def _load_frame_kinds() -> FrameKinds:
+    from dask.dataframe.dask_expr import _expr, _reductions, _shuffle, _util
+    from dask.dataframe.dask_expr.io import io, parquet
+    from dask.dataframe.tseries.resample import ResampleAggregation
+
+    return FrameKinds(
+        _expr.Expr,
+        _expr.Blockwise,
+        io.BlockwiseIO,
+        io.FromMap,
+        io.FromMapProjectable,
+        io.FromPandas,
+        _expr.Fused,
+        io.FusedIO,
+        io.FusedParquetIO,
+        _reductions.Len,
+        _expr.MapPartitions,
+        _expr.Partitions,
+        _expr.PartitionsFiltered,
+        _expr.Projection,
+        parquet.ReadParquet,
+        ExprSequence,
+        _util._BackendData,
+        (_shuffle.SetIndexBlockwise, ResampleAggregation),
+    )
+
+
+def frame_kinds() -> FrameKinds | None:
+    """Kinds of dataframe expressions; None while dask.dataframe is not in use."""
+    return _load_frame_kinds() if "dask.dataframe.dask_expr" in sys.modules else None
+
+
+def is_blockwise(node: Any, kinds: FrameKinds) -> bool:
+    """Whether a partition is made of those of the same number alone, by the class's own word."""
+    kind = type(node)
+    return (
+        isinstance(node, kinds.Blockwise)
+        and not isinstance(node, (kinds.BlockwiseIO, kinds.Fused, *kinds.positional))
+        and kind._task in (kinds.Blockwise._task, kinds.MapPartitions._task)
+        and kind._blockwise_arg is kinds.Blockwise._blockwise_arg
+        and kind._layer is kinds.Expr._layer
+        and not getattr(node, "_has_partition_info", False)
+    )
+
+
+def counts_rows(node: Any, kinds: FrameKinds) -> bool:
+    """Whether a node only wants the lengths of its input."""
+    parameters = type(node)._parameters
+    return "kind" in parameters and node.operand("kind") is kinds.Len
+
+
+def has_task_per_partition(node: Any, kinds: FrameKinds) -> bool:
+    """Whether tasks of single partitions can be had without those of all."""
+    return type(node)._layer is kinds.Expr._layer
+
+
+def partition_task(node: Any, index: int) -> Any:
+    """Task of one partition, under its own key."""
+    key = expr_name(node), index
+    return node._task(key, index)
+
+
+def data_token(data: Any) -> str:
+    """Token of data of from_pandas: it has been found already, and tells equal data."""
+    return str(data._token)
+
+
+def layer_of(node: Any) -> Mapping[Key, Any]:
+    """All tasks of one node of an expression."""
+    return node._layer()
+
+
+def meta_of(node: Any) -> Any:
+    """An empty frame that tells the kind of frames."""
+    return node._meta
+
+
+def selected_partitions(node: Any) -> Sequence[int] | None:
+    """Partitions that a reader was asked for; None for all."""
+    return tuple(node._partitions) if node._filtered else None
+
+
+def total_partitions(node: Any) -> int:
+    """Partitions of a reader in all, whichever were asked for."""
+    return len(node._divisions()) - 1
+
+
+def fused_files(node: Any) -> list[Sequence[int]]:
+    """Files that each partition of several small ones is read from."""
+    return node._fusion_buckets
+
+
+def as_series(node: Any) -> bool:
+    """Whether a reader gives the only column that it was asked for as a series."""
+    return bool(node.operand("_series")) and node._meta.ndim == 1
+
+
+def reader_label(node: Any) -> str:
+    """What the keys of a reader start with."""
+    return expr_name(node).rpartition("-")[0]
+
+
+def with_operands(node: Any, changes: Mapping[str, Any], token: str) -> Any:
+    """The same reader with other operands, and a token of ours: making one tokenizes them all."""
+    operands = [
+        changes.get(parameter, operand)
+        for parameter, operand in zip(type(node)._parameters, node.operands)
+    ]
+    return type(node)(*operands, _determ_token=token)
+
+
+def read_file(node: Any, key: Key, file: int) -> Task:
+    """Task that reads one file, whichever were asked for."""
+    return node._filtered_task(key, file)
+
+
+def read_files(fused: Any, node: Any, key: Key, files: Sequence[int]) -> Task:
+    """Task that reads several files as one partition, as `fused` does, by another reader."""
+    kinds = _load_frame_kinds()
+    if isinstance(fused, kinds.FusedParquetIO):
+        tasks = [node._filtered_task(key, file) for file in files]
+        fragments = [task.args[0].kwargs for task in tasks]
+        return Task(
+            key,
+            kinds.FusedParquetIO._load_multiple_files,
+            [(f["fragment_wrapper"], f["filters"]) for f in fragments],
+            fragments[0]["columns"],
+            fragments[0]["schema"],
+            **tasks[0].kwargs,
+            _data_producer=True,
+        )
+    parts = (node._filtered_task(key, file) for file in files)
+    return concatenated(key, TaskList(*parts), renumbered=False)
+
+
+def renumbers(fused: Any) -> bool:
+    """Whether rows of several files that are read together are numbered anew."""
+    is_arrow = isinstance(fused, _load_frame_kinds().FusedParquetIO)
+    return is_arrow and fused._meta.index.name is None
+
+
+def concatenated(key: Key, parts: TaskList, renumbered: bool) -> Task:
+    """Task that puts frames one after the other, as dask does with files that it reads at once."""
+    from dask.dataframe import methods
+
+    if not renumbered:
+        return Task(key, methods.concat, parts)
+    return Task(key, M.reset_index, Task(None, methods.concat, parts), drop=True)

@@ -11,6 +11,7 @@ from distributed import Future
 
 from cachingclient import internals
 from cachingclient.admission import has_token, key_name
+from cachingclient.frames.data import data_of
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.envelope import Envelope, Request
 from cachingclient.graph.plan import Plan, make_plan
@@ -189,6 +190,7 @@ class Sending:
         session = self.session
         new = list(dict.fromkeys(plan.renamed.get(k, k) for k in self.keys))
         job = Job(new, ())
+        data = frozenset(data_of(plan.expr)) if seen.readers else frozenset()
         request = self._request(
             new,
             number=job.number,
@@ -200,11 +202,16 @@ class Sending:
             sources=seen.digests,
             unsure=seen.unsure,
             made_of=seen.made_of,
+            readers=seen.readers,
+            data=data,
         )
         names = {key_name(k) for k in new}
         session.trusted.note_all(n for n in names if has_token(n) and n not in plan.denied)
         session.finals.note_all(plan.renamed.values())
         job.ways = [self._way(Envelope(plan.expr, request)), self._way(plan.expr)]
+        if known := data.intersection(session.sent_data):
+            job.ways.insert(0, self._way(Envelope(plan.expr, request, known)))
+        session.sent_data.note_all(data)
         keepable = not names.intersection(plan.denied) and len(new) <= MANY_OUTPUTS
         if keepable and not seen.changed and session.recent.knows(new):
             job.ways.insert(0, self._way(Envelope(None, request)))

@@ -90,6 +90,8 @@ class Session:
         #: final keys that were cancelled: who asks again gets another one, which no late answer
         #: of the scheduler can hit
         self.cancelled = Bounded(REMEMBERED)
+        #: tokens of data that the scheduler was sent with expressions
+        self.sent_data = Bounded(REMEMBERED)
         self.voice = Voice(client)
         #: whether the user has seen a hint, and that nothing is kept
         self.hinted = self.said_absent = False
@@ -204,6 +206,7 @@ class Session:
         self.finals.clear()
         self.cancelled.clear()
         self.departed.clear()
+        self.sent_data.clear()
 
     async def call(self, method: str, **kwargs: Any) -> Any:
         """Ask the scheduler's part of the cache."""

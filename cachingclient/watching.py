@@ -13,6 +13,8 @@ from dask.highlevelgraph import HighLevelGraph
 
 from cachingclient.admission import key_name
 from cachingclient.bounded import Bounded
+from cachingclient.frames.leaves import Reader
+from cachingclient.frames.reading import Read, Reading
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.functions import all_graphs_of, functions_of, functions_of_tasks
 from cachingclient.inspection import fingerprint
@@ -40,6 +42,8 @@ class Seen(NamedTuple):
     changed: bool = False
     #: {name: what there is to say of the sources that it reads}
     remarks: Mapping[Any, str] = {}
+    #: {name of a node that reads a dataframe: what it reads}
+    readers: Mapping[str, Reader] = {}
 
 
 class Watch:
@@ -57,6 +61,7 @@ class Watch:
         self.elsewhere = False
         self._digests = Bounded(REMEMBERED)
         self._made_of = Bounded(REMEMBERED)
+        self._reading = Reading(self.sources.of_node)
 
     def look(self, expr: Expr) -> Seen:
         """Look at the sources of an expression."""
@@ -65,11 +70,20 @@ class Watch:
             return self.look_at_tasks(expr.__dask_graph__())
         graphs = all_graphs_of(expr)
         found: dict[Any, Any] = {}
+        frames = Read()
         if not any(graphs_of(expr)):
             found.update(self.sources.of_expr(expr))
+            frames = self._reading.look(expr)
+            found.update(frames.sources)
         for hlg in graphs:
             found.update(self.sources.of_graph(hlg))
-        return self._look(found, functions_of(expr, graphs), graphs)
+        seen = self._look(found, functions_of(expr, graphs), graphs)
+        if not frames.readers:
+            return seen
+        made_of = {n: set(s) for n, s in seen.made_of.items()}
+        for name, families in frames.made_of.items():
+            made_of.setdefault(name, set()).update(families)
+        return seen._replace(made_of=made_of, readers=frames.readers)
 
     def look_at_tasks(self, graph: Mapping[Any, Any]) -> Seen:
         """Look at the sources of a low-level graph; futures carry theirs along."""

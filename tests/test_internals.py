@@ -844,3 +844,154 @@ def test_preloads_run_before_a_scheduler_starts_its_plugins():
     """So one that a preload registers is started twice."""
     source = inspect.getsource(distributed.Scheduler.start_unsafe)
     assert source.index("self.preloads.start()") < source.index("plugin.start(self)")
+
+
+# -- dataframe expressions ---------------------------------------------------------
+
+
+@pytest.fixture
+def frame_files(tmp_path):
+    pdf = pd.DataFrame({"a": range(8), "b": range(8), "c": range(8), "d": range(8)})
+    (tmp_path / "csv").mkdir()
+    (tmp_path / "parquet").mkdir()
+    for n in range(4):
+        pdf.iloc[2 * n : 2 * n + 2].to_parquet(tmp_path / "parquet" / f"{n}.parquet", index=False)
+        pdf.iloc[2 * n : 2 * n + 2].to_csv(tmp_path / "csv" / f"{n}.csv", index=False)
+    return tmp_path
+
+
+def read_csv(top):
+    return dd.read_csv(str(top / "csv" / "*.csv"))
+
+
+def read_parquet(top):
+    return dd.read_parquet(top / "parquet")
+
+
+def read_arrow(top):
+    return dd.read_parquet(top / "parquet", filesystem="arrow")
+
+
+def computed_nodes(collection):
+    return list(internals.as_computed(collection).walk())
+
+
+def reader_of(collection):
+    kinds = internals.frame_kinds()
+    (found,) = (n for n in computed_nodes(collection) if isinstance(n, kinds.BlockwiseIO))
+    return found.operand("_expr") if isinstance(found, kinds.FusedIO) else found
+
+
+def test_kinds_of_frames_are_known_where_dataframes_are():
+    kinds = internals.frame_kinds()
+    assert issubclass(kinds.FromMapProjectable, (kinds.FromMap, kinds.BlockwiseIO))
+    assert issubclass(kinds.ReadParquet, kinds.PartitionsFiltered)
+    assert issubclass(kinds.FusedParquetIO, kinds.FusedIO)
+
+
+def test_several_frames_arrive_as_a_sequence(frame_files):
+    f = read_csv(frame_files)
+    expr = asked(f.a.sum(), f.b.sum()).expr
+    kinds = internals.frame_kinds()
+    assert type(expr) is kinds.Sequence
+    assert all(isinstance(part, kinds.Expr) for part in expr.operands)
+    # It has no tasks but those of its parts.
+    assert set(internals.layer_of(expr)) <= set(expr.__dask_graph__())
+
+
+def test_which_nodes_work_partition_by_partition(frame_files):
+    kinds = internals.frame_kinds()
+    f = read_csv(frame_files)
+
+    def info(df, partition_info=None):
+        return df
+
+    yes = [f.a + 1, f.map_partitions(user), f[f.a > 1], f.assign(z=f.a)]
+    no = [f, f.a.cumsum(), f.map_partitions(info, meta=f._meta), f.repartition(npartitions=2)]
+    for collection, expected in [*((c, True) for c in yes), *((c, False) for c in no)]:
+        node = collection.optimize(fuse=False).expr
+        if type(node).__name__ == "ArrowStringConversion":
+            node = node.frame
+        assert internals.is_blockwise(node, kinds) is expected, node
+    assert not internals.is_blockwise(f.optimize().expr, kinds), "a fused one is opened"
+
+
+def test_only_lengths_are_counted(frame_files):
+    kinds = internals.frame_kinds()
+    of_length = [
+        internals.counts_rows(n, kinds) for n in computed_nodes(read_csv(frame_files).a.size)
+    ]
+    of_sum = [
+        internals.counts_rows(n, kinds) for n in computed_nodes(read_csv(frame_files).a.sum())
+    ]
+    assert any(of_length) and not any(of_sum)
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+@pytest.mark.parametrize("read", [read_csv, read_parquet, read_arrow])
+def test_a_reader_is_asked_for_other_columns_and_files(frame_files, read):
+    reader = reader_of(read(frame_files)[["a", "b"]])
+    assert internals.total_partitions(reader) == 4
+    assert internals.selected_partitions(reader) is None
+    assert not internals.as_series(reader)
+    other = internals.with_operands(reader, {"columns": ["d"], "_series": False}, TOKEN)
+    assert internals.expr_name(other) == f"{internals.reader_label(reader)}-{TOKEN}"
+    task = internals.read_file(other, ("x", 2), 2)
+    assert task.key == ("x", 2) and not task.dependencies
+    frame = task()
+    assert list(frame.columns) == ["d"] and list(frame.d) == [4, 5]
+
+
+def test_partitions_that_were_selected(frame_files):
+    head = reader_of(read_csv(frame_files).head(1, compute=False))
+    assert internals.selected_partitions(head) == (0,)
+    assert internals.total_partitions(head) == 4
+
+
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+@pytest.mark.parametrize("read", [read_parquet, read_arrow])
+def test_several_files_are_read_at_once_as_dask_does(frame_files, read):
+    with dask.config.set({"dataframe.parquet.minimum-partition-size": 1}):
+        kinds = internals.frame_kinds()
+        f = read(frame_files)[["a"]]
+        (fused,) = (n for n in computed_nodes(f) if isinstance(n, kinds.FusedIO))
+        units = internals.fused_files(fused)
+        assert [list(unit) for unit in units] == [[0, 1], [2, 3]]
+        reader = internals.with_operands(fused.operand("_expr"), {"columns": ["c"]}, TOKEN)
+        got = internals.read_files(fused, reader, "x", units[1])()
+        want = internals.partition_task(fused, 1)()
+        assert list(got.c) == list(want.a)
+        assert list(got.index) == list(want.index)
+        assert internals.renumbers(fused) is (list(got.index) == [0, 1, 2, 3])
+        files = [DataNode(None, internals.read_file(reader, "y", n)()) for n in units[1]]
+        renumbered = internals.renumbers(fused)
+        whole = internals.concatenated("z", TaskList(*files), renumbered)()
+        pd.testing.assert_frame_equal(whole, got)
+
+
+def test_tasks_of_a_node_are_had_one_by_one(frame_files):
+    kinds = internals.frame_kinds()
+    node = (read_csv(frame_files).a + 1).optimize(fuse=False).expr
+    assert internals.has_task_per_partition(node, kinds)
+    task = internals.partition_task(node, 2)
+    assert task.key == (internals.expr_name(node), 2)
+    assert task == internals.layer_of(node)[task.key]
+    tree = internals.as_computed(read_csv(frame_files).a.sum()).operands[0]
+    assert not internals.has_task_per_partition(tree, kinds)
+    assert internals.meta_of(node).name == "a"
+
+
+def test_data_of_a_frame_has_a_token():
+    pdf = pd.DataFrame({"a": [1, 2]})
+    one, two, other = (
+        reader_of(dd.from_pandas(p, npartitions=1)).operand("frame")
+        for p in (pdf, pdf.copy(), pdf + 1)
+    )
+    assert isinstance(one, internals.frame_kinds().BackendData)
+    assert internals.data_token(one) == internals.data_token(two) != internals.data_token(other)
+
+
+def test_legacy_tasks_find_what_is_not_in_their_graph():
+    graph = internals.as_graph({"x": (user, "y")}, {"y"})
+    assert graph["x"].dependencies == {"y"}
+    assert not internals.as_graph({"x": (user, "y")})["x"].dependencies

@@ -11,6 +11,7 @@ from dask.core import flatten
 from cachingclient import internals
 from cachingclient.admission import key_name
 from cachingclient.config import read_settings
+from cachingclient.frames.index import FrameIndex
 from cachingclient.graph.envelope import Envelope, Request
 from cachingclient.graph.plan import make_plan
 from cachingclient.judging import Verdict
@@ -59,6 +60,7 @@ class Submission:
     complete = False
     stale_names: frozenset = frozenset()
     experience = Nothing()
+    limit, min_cost = 1e9, 0.005
 
     def __init__(self, kept: Mapping = {}) -> None:  # noqa: B006 - never changed
         self.kept = kept
@@ -66,6 +68,7 @@ class Submission:
         self.layers: list = []
         self.verdict: Verdict | None = None
         self.used: list = []
+        self.frames = FrameIndex()
 
     def number_kept(self, name: str) -> int:
         return sum(key_name(k) == name for k in self.kept)
@@ -79,6 +82,18 @@ class Submission:
     def sources(self, name: Any) -> tuple:
         """Nothing was read."""
         return ()
+
+    def nbytes(self, name: str) -> None:
+        """Nothing was measured."""
+
+    def seconds(self, name: str) -> None:
+        """Nothing ran."""
+
+    def failed(self, error: Exception) -> None:
+        raise error
+
+    def read(self, made_of: Mapping) -> None:
+        """Nothing is looked at again."""
 
     def judged(self, verdict, tasks) -> None:
         self.verdict = verdict

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from dask.typing import Key
 
 from cachingclient.admission import STALE, Rules, has_token, key_name
+from cachingclient.frames.data import pack
+from cachingclient.frames.leaves import Reader
+from cachingclient.frames.rewriting import Rewritten, is_frame, rewrite, touches
 from cachingclient.graph.barriers import expose, graphs_of, protect, size_of, worth_reading
 from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.graph.pruning import prune_layers, prune_tasks
 from cachingclient.internals import Expr, GraphNode, as_graph
-from cachingclient.judging import judge
+from cachingclient.judging import Verdict, judge
 from cachingclient.registry import PLUGINS
 
 logger = logging.getLogger("distributed.scheduler.cachingclient")
@@ -48,6 +51,10 @@ class Request:
     unsure: frozenset[Any] = frozenset()
     #: {name: sources that it is made of}, as far as the client can tell
     made_of: Mapping[Any, Iterable[Any]] = field(default_factory=dict)
+    #: {name of a node that reads a dataframe: what it reads}
+    readers: Mapping[str, Reader] = field(default_factory=dict)
+    #: tokens of large data that is sent with it
+    data: frozenset[str] = frozenset()
     #: layers that may get a barrier
     candidates: Candidates = Candidates()
     #: {name: whether a living collection needs it}, as far as known
@@ -61,6 +68,16 @@ class Everything:
         return True
 
 
+class Either:
+    """A container of what is in one of two."""
+
+    def __init__(self, one: Container[Any], other: Container[Any]) -> None:
+        self.one, self.other = one, other
+
+    def __contains__(self, item: object) -> bool:
+        return item in self.one or item in self.other
+
+
 class Envelope:
     """An expression, and what the client says of it.
 
@@ -72,15 +89,22 @@ class Envelope:
     expr : Expr or None
         None where the client knows that the outputs are kept.
     request : Request
+    known : frozenset of str
+        Tokens of data that the scheduler has.
     """
 
-    def __init__(self, expr: Expr | None, request: Request) -> None:
+    def __init__(
+        self, expr: Expr | None, request: Request, known: frozenset[str] = frozenset()
+    ) -> None:
         self.expr = expr
         self.request = request
+        self.known = known
         self.submission: Any = None
         self._empty = expr is None
 
     def __reduce__(self) -> Any:
+        if self.known and self.expr is not None:
+            return open_packed, (pack(self.expr, self.known), self.request)
         return open_envelope, (self.expr, self.request)
 
     def __dask_graph__(self) -> Mapping[Key, Any]:
@@ -109,15 +133,15 @@ class Envelope:
         if request.use:
             self._set_barriers(submission)
         assert self.expr is not None
-        graph = as_graph(self.expr.__dask_graph__())
-        verdict = judge(
-            graph,
-            trusted=submission.trusted,
-            denied=request.denied,
-            lifted=Everything() if request.lift_all else request.lifted,
-            rules=request.rules,
-            sources=submission.sources,
-        )
+        frames = self._rewritten(submission)
+        if frames is not None:
+            graph, dropped = frames.graph, frames.skipped
+            submission.read(frames.made_of)
+            verdict = self._verdict(submission, graph, frames.used)
+        if frames is None or not frames.used.isdisjoint(verdict.denied):
+            dropped = 0 if frames is not None else dropped
+            graph = as_graph(self.expr.__dask_graph__())
+            verdict = self._verdict(submission, graph)
         if not submission.stale_names.isdisjoint(submission.layers):
             # Results of what somebody holds of such a layer have the names of these.
             verdict = verdict.refused(STALE)
@@ -136,6 +160,37 @@ class Envelope:
         total = len(graph) + dropped
         submission.planned(used, total=total, skipped=total - len(tasks))
         return tasks
+
+    def _verdict(
+        self, submission: Any, graph: dict[Key, GraphNode], kept: Iterable[str] = ()
+    ) -> Verdict:
+        """Which names of a graph may be kept."""
+        request = self.request
+        return judge(
+            graph,
+            trusted=Either(frozenset(kept), submission.trusted),
+            denied=request.denied,
+            lifted=Everything() if request.lift_all else request.lifted,
+            rules=request.rules,
+            sources=submission.sources,
+        )
+
+    def _rewritten(self, submission: Any) -> Rewritten | None:
+        """The graph of a dataframe expression, without what is kept of it."""
+        request = self.request
+        # What is kept by other rules may be denied by these, and would not be seen any more.
+        if not request.use or request.rules != Rules():
+            return None
+        if self.expr is None or not is_frame(self.expr):
+            return None
+        readers, index, stale = request.readers, submission.frames, submission.stale_names
+        try:
+            if stale and touches(self.expr, readers, index, stale):
+                return None
+            return rewrite(self.expr, request.outputs, readers, index, submission)
+        except Exception as e:
+            submission.failed(e)
+            return None
 
     def _set_barriers(self, submission: Any) -> None:
         """Make visible what is kept in part, and what is worth it."""
@@ -184,4 +239,18 @@ def open_envelope(expr: Expr | None, request: Request) -> Envelope:
     plugin = PLUGINS.get(request.scheduler)
     if plugin is not None:
         envelope.submission = plugin.open_submission(request)
+        if expr is not None and request.data:
+            plugin.data.keep(expr)
     return envelope
+
+
+def open_packed(packed: bytes, request: Request) -> Envelope:
+    """Open an envelope whose data was sent before.
+
+    Parameters
+    ----------
+    packed : bytes
+    request : Request
+    """
+    plugin = PLUGINS.get(request.scheduler)
+    return open_envelope(None if plugin is None else plugin.data.unpack(packed), request)

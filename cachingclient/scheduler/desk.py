@@ -159,6 +159,8 @@ class Desk:
         plugin, before = self.plugin, dict(self.plugin.ledger.kept)
         if names is None:
             plugin.release.now(plugin.ledger.matching(prefix))
+            if prefix is None:
+                plugin.forget_frames()
         else:
             names = set(names)
             plugin.release.now(plugin.detaching.made_of(names))

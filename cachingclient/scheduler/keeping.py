@@ -117,6 +117,8 @@ class Keeper:
     def _not_now(self, ts: TaskState, paid: float) -> str | None:
         """Why a key is not kept as things are."""
         plugin, name = self.plugin, key_name(ts.key)
+        if part := plugin.frames.why_not(name, ts.dependencies, plugin.ledger):
+            return part
         if self._is_sooner_computed(ts, name, paid):
             return "takes longer to transfer than to compute"
         if not plugin.guards.complete():

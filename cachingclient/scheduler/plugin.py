@@ -14,6 +14,8 @@ from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
 
 from cachingclient.admission import REJECTED, key_name
+from cachingclient.frames.data import Stash
+from cachingclient.frames.index import FrameIndex
 from cachingclient.history import History
 from cachingclient.ledger import Ledger
 from cachingclient.policy import make_policy
@@ -166,6 +168,8 @@ class CachePlugin(SchedulerPlugin):
         self.durations = Durations()
         self.overhead = Overhead(self.settings["task_overhead"])
         self.freshness = Freshness(self.settings["source_lifetime"], time.monotonic)
+        self.frames = FrameIndex()
+        self.data = Stash(self.settings["scheduler_memory"])
 
     def is_registered(self) -> bool:
         """Whether the scheduler calls the hooks."""
@@ -460,6 +464,13 @@ class CachePlugin(SchedulerPlugin):
     def clear(self) -> None:
         """Let go of everything."""
         self.release.everything()
+        self.forget_frames()
+
+    def forget_frames(self) -> None:
+        """Forget what was asked of dataframes, and data that was sent with them."""
+        # Another thread may work with the old one.
+        self.frames = FrameIndex()
+        self.data.clear()
 
     @guarded
     def expire(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Collection, Container, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,9 @@ if TYPE_CHECKING:
     from cachingclient.graph.envelope import Request
     from cachingclient.judging import Verdict
     from cachingclient.scheduler.plugin import CachePlugin
+
+
+logger = logging.getLogger("distributed.scheduler.cachingclient")
 
 
 class Submission:
@@ -49,6 +53,9 @@ class Submission:
         self.kept: Mapping[Key, Any] = plugin.ledger.kept
         self.trusted: Container[Any] = plugin.books.allowed
         self.experience = Learnt(plugin)
+        self.frames = plugin.frames
+        self.limit, self.min_cost = plugin.ledger.limit, plugin.settings["min_cost"]
+        self._made_of: dict[Any, Collection[Any]] = {}
         #: layers of which somebody holds what would be another one now: plain dask, which fuses
         #: them, would not use that
         self.stale_names = {key_name(k) for k in plugin.books.tainted}
@@ -71,7 +78,29 @@ class Submission:
 
     def sources(self, name: Any) -> Collection[Any]:
         """Sources that a name was made of."""
-        return (*self.plugin.freshness.sources(name), *self.request.made_of.get(name, ()))
+        return (
+            *self.plugin.freshness.sources(name),
+            *self.request.made_of.get(name, ()),
+            *self._made_of.get(name, ()),
+        )
+
+    def read(self, made_of: Mapping[Any, Collection[Any]]) -> None:
+        """Note what is read that nobody asked for: {name: its sources}."""
+        self._made_of.update(made_of)
+
+    def nbytes(self, name: str) -> float | None:
+        """Bytes of a key of a name, if it ran."""
+        return self.plugin.durations.nbytes(name)
+
+    def seconds(self, name: str) -> float | None:
+        """Seconds that a key of a name cost, if it ran."""
+        estimate = self.plugin.durations.estimate(name)
+        return estimate.seconds if estimate is not None and estimate.measured else None
+
+    def failed(self, error: Exception) -> None:
+        """An expression could not be rewritten: its graph is made as in plain dask."""
+        if self.plugin.frames.is_new(error):
+            logger.error("A dataframe is computed without sharing its reads", exc_info=error)
 
     def known(self, key: Key) -> Any:
         """How the scheduler would compute a key, if it knows all that it needs for that."""

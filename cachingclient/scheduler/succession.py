@@ -15,6 +15,8 @@ def take_over(new: CachePlugin, old: CachePlugin) -> None:
     """
     new.books = old.books
     new.durations, new.overhead, new.freshness = old.durations, old.overhead, old.freshness
+    new.frames, new.data = old.frames, old.data
+    new.data.limit = new.settings["scheduler_memory"]
     new.freshness.lifetime = new.settings["source_lifetime"]
     # What is on its way keeps what it uses from being evicted.
     new.submissions = old.submissions

@@ -122,6 +122,16 @@ class Sources:
         found = {expr_name(node): self._of_node(node, finder) for node in expr.walk()}
         return {name: sources for name, sources in found.items() if sources}
 
+    def of_node(self, node: Expr) -> frozenset[Source]:
+        """The sources that one node itself reads.
+
+        Parameters
+        ----------
+        node : Expr
+            Of dask.dataframe.
+        """
+        return self._of_node(node, Finder(self.cheap))
+
     def _of_node(self, node: Expr, finder: Finder) -> frozenset[Source]:
         name = expr_name(node)
         sources = self._nodes.get(name)

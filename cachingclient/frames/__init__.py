@@ -1,0 +1,1 @@
+"""Dataframes: what computations read, and what they make of it, is shared."""

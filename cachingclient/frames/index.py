@@ -1,0 +1,105 @@
+"""What is known on the scheduler of dataframes that may be kept, whoever computed them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachingclient.admission import PART
+from cachingclient.bounded import Bounded
+from cachingclient.frames.canonical import Identity, Parts
+
+#: Nodes, identities, families, and names that are remembered.
+REMEMBERED = 20_000
+#: Nodes of one identity, and frames of one family, that are remembered.
+FEW, MANY = 20, 200
+
+
+@dataclass(frozen=True)
+class Frame:
+    """Columns of what is read, under one name."""
+
+    name: str
+    columns: tuple[Any, ...]
+    #: whether its only column is a series
+    series: bool
+    #: {files of a partition: its number}
+    at: Mapping[tuple[int, ...], int]
+
+
+@dataclass
+class Family:
+    """What is read, and what computations wanted of it."""
+
+    #: {name: frame}
+    frames: Bounded = field(default_factory=lambda: Bounded(MANY))
+    #: columns that were asked for, in this order
+    asked: dict[Any, None] = field(default_factory=dict)
+    #: whether files are read one by one, although dask would read several at once
+    by_file: bool = False
+
+
+class FrameIndex:
+    """Finds what else holds the same data.
+
+    Examples
+    --------
+    >>> index = FrameIndex()
+    >>> index.note("head-1", Identity("x", (0,), False))
+    >>> list(index.twins("all-1", Identity("x", (0, 1), False)))
+    [('head-1', (0,))]
+    """
+
+    def __init__(self) -> None:
+        #: {name of a node: its identity}
+        self.identities = Bounded(REMEMBERED)
+        #: {name of keys that are not worth keeping: why}
+        self.parts = Bounded(REMEMBERED)
+        #: errors that have been told
+        self._errors = Bounded(FEW)
+        self._twins = Bounded(REMEMBERED)
+        self._families = Bounded(REMEMBERED)
+
+    def is_new(self, error: Exception) -> bool:
+        """Whether an error is another one than before."""
+        text = repr(error)
+        known = text in self._errors
+        self._errors.note(text)
+        return not known
+
+    def why_not(self, name: str, needs: Collection[Any], kept: Any) -> str | None:
+        """Why a key of a name is not worth keeping.
+
+        Parameters
+        ----------
+        name : str
+        needs : collection of TaskState
+            What it was made of.
+        kept : container of Key
+        """
+        why: str | None = self.parts.get(name)
+        if why == PART and not (needs and all(ts.key in kept for ts in needs)):
+            return None
+        return why
+
+    def family(self, name: str) -> Family:
+        """What is known of a family."""
+        found: Family = self._families.get(name) or Family()
+        self._families.note(name, found)
+        return found
+
+    def note(self, name: str, identity: Identity) -> None:
+        """A node has been seen."""
+        if identity.plain:
+            return
+        known = self._twins.get(identity.token)
+        if known is None:
+            known = Bounded(FEW)
+            self._twins.note(identity.token, known)
+        known.note(name, identity.parts)
+
+    def twins(self, name: str, identity: Identity) -> list[tuple[str, Parts]]:
+        """Other nodes that are parts of the same whole, and which parts they have of it."""
+        known = () if identity.plain else self._twins.get(identity.token, {}).items()
+        return [(other, parts) for other, parts in known if other != name]

@@ -1,0 +1,83 @@
+"""What a client says of the files that dataframe expressions read.
+
+A family is a source of its own, beside each leaf: what is read for several leaves is made of it,
+and is let go of whichever of them is the first to show that the files have changed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+from cachingclient.bounded import Bounded
+from cachingclient.frames.leaves import DATA, Families, Reader, kind_of, readers
+from cachingclient.internals import Expr, expr_name, frame_kinds
+
+#: Families whose size is remembered, and files that are looked at for it.
+REMEMBERED, MOST_FILES = 1_000, 10_000
+
+
+@dataclass
+class Read:
+    """What one expression reads."""
+
+    #: {name of a node that reads: what it reads}
+    readers: dict[str, Reader] = field(default_factory=dict)
+    #: {family: its sources}
+    sources: dict[str, frozenset[Any]] = field(default_factory=dict)
+    #: {name of a node of the expression: families that it reads}
+    made_of: dict[str, set[str]] = field(default_factory=dict)
+
+
+class Reading:
+    """Finds out what expressions read.
+
+    Parameters
+    ----------
+    sources : callable
+        Sources of a node.
+    """
+
+    def __init__(self, sources: Callable[[Expr], frozenset[Any]]) -> None:
+        self._sources = sources
+        self._families = Families()
+        self._nbytes = Bounded(REMEMBERED)
+
+    def look(self, expr: Expr) -> Read:
+        """Look at an expression."""
+        read = Read()
+        for name, node in readers(expr):
+            reader = self._families.reader(node)
+            if reader is None:
+                continue
+            family = reader.family
+            if not self._is_data(node):
+                if family not in read.sources:
+                    read.sources[family] = self._sources(node)
+                read.made_of.setdefault(name, set()).add(family)
+                read.made_of.setdefault(expr_name(node), set()).add(family)
+                reader = reader._replace(nbytes=self._size(family, read.sources[family]))
+            read.readers[expr_name(node)] = reader
+        return read
+
+    def _is_data(self, node: Expr) -> bool:
+        kinds = frame_kinds()
+        return kinds is not None and kind_of(node, kinds) == DATA
+
+    def _size(self, family: str, sources: Iterable[Any]) -> int | None:
+        """Bytes of local files; a rough guess is good enough, so that they are asked once."""
+        if family not in self._nbytes:
+            self._nbytes.note(family, _size(list(sources)))
+        found: int | None = self._nbytes[family]
+        return found
+
+
+def _size(sources: list[Any]) -> int | None:
+    if len(sources) > MOST_FILES:
+        return None
+    try:
+        return sum(os.path.getsize(source.path) for source in sources if source.fs is None)
+    except OSError:
+        return None
