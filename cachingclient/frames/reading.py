@@ -6,13 +6,14 @@ and is let go of whichever of them is the first to show that the files have chan
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from cachingclient.bounded import Bounded
-from cachingclient.frames.leaves import DATA, Families, Reader, kind_of, readers
+from cachingclient.frames.leaves import DATA, Families, Reader, kind_of, readers, unsaid
 from cachingclient.internals import Expr, expr_name, frame_kinds
 
 #: Families whose size is remembered, and files that are looked at for it.
@@ -29,6 +30,8 @@ class Read:
     sources: dict[str, frozenset[Any]] = field(default_factory=dict)
     #: {name of a node of the expression: families that it reads}
     made_of: dict[str, set[str]] = field(default_factory=dict)
+    #: {what stands for settings that a name does not tell: their digest}
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 class Reading:
@@ -49,6 +52,7 @@ class Reading:
         """Look at an expression."""
         read = Read()
         for name, node in readers(expr):
+            self._note_settings(read, name, node)
             reader = self._families.reader(node)
             if reader is None:
                 continue
@@ -61,6 +65,17 @@ class Reading:
                 reader = reader._replace(nbytes=self._size(family, read.sources[family]))
             read.readers[expr_name(node)] = reader
         return read
+
+    def _note_settings(self, read: Read, name: str, node: Expr) -> None:
+        """A setting is a source, too: what was made under another one has the same name."""
+        what = unsaid(node)
+        if what == (None, None):
+            return
+        source = f"settings:{expr_name(node)}"
+        digest = hashlib.blake2b(repr(what).encode(), digest_size=16)
+        read.settings[source] = digest.hexdigest()
+        for reader in (name, expr_name(node)):
+            read.made_of.setdefault(reader, set()).add(source)
 
     def _is_data(self, node: Expr) -> bool:
         kinds = frame_kinds()

@@ -106,6 +106,7 @@ def rewrite(
     index : FrameIndex
     view : View
     """
+    index.agree(readers)
     rewriting = _Rewriting(expr, readers, index, view)
     rewriting.walk()
     return rewriting.finish(set(outputs))
