@@ -547,3 +547,20 @@ def test_rewriting_keeps_no_expression(keen, files):
         assert node() is None
     finally:
         gc.enable()
+
+
+# -- readers that fail -----------------------------------------------------------------
+
+
+def test_a_column_that_a_file_lacks_fails_alone(keen, files):
+    """What was asked for and failed is not read along with what works."""
+    meta = pd.read_parquet(files / "parquet" / "0.parquet").iloc[:0].assign(z=1.0)
+    paths = [str(files / "parquet" / f"{n}.parquet") for n in range(FILES)]
+    pd.read_parquet(paths[0]).assign(z=1.0).to_parquet(paths[0], index=False)
+    time.sleep(0.05)
+    f = dd.from_map(utils_frames.load, paths, meta=meta)
+    for column in ("a", "x", "y"):
+        with pytest.raises(Exception, match="z"):
+            f.z.sum().compute()
+        assert f[column].sum().compute() == pytest.approx(PDF[column].sum())
+    assert f[["a", "x", "y"]].max().compute().tolist() == PDF[["a", "x", "y"]].max().tolist()

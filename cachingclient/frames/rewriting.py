@@ -7,7 +7,7 @@ Keys keep their names, whatever their tasks are: a key that somebody asks for is
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Collection, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -233,11 +233,15 @@ class _Rewriting:
         """Serve leaves: those that read most come first, since others may take it from them."""
         waiting, self._waiting = self._waiting, []
         waiting.sort(key=lambda w: (-len(w.leaf.columns), w.selected, w.name))
+        asked: dict[str, set[Any]] = {}
         for wait in waiting:
             if not wait.selected:
-                serving.ask(wait.leaf, self._family(wait), self._only_length(wait.name))
+                only_length = self._only_length(wait.name)
+                serving.ask(wait.leaf, self._family(wait), only_length)
+                if not only_length:
+                    asked.setdefault(wait.leaf.family, set()).update(wait.leaf.columns)
         for wait in waiting:
-            self._serve(wait)
+            self._serve(wait, asked.get(wait.leaf.family, ()))
 
     def _family(self, wait: _Waiting) -> Family:
         return self.index.family(wait.leaf.family)
@@ -246,7 +250,7 @@ class _Rewriting:
         users = self._users.get(name, ())
         return bool(users) and all(counts_rows(u, self.kinds) for u in users)
 
-    def _serve(self, wait: _Waiting) -> None:
+    def _serve(self, wait: _Waiting, asked: Collection[Any]) -> None:
         """Serve what reads, and selections of columns from it."""
         name, leaf = wait.name, wait.leaf
         served = serving.serve(
@@ -258,6 +262,7 @@ class _Rewriting:
             only_length=self._only_length(name),
             # What a selection is taken from is read as it was asked for, or for others too.
             may_read=not wait.selected or leaf.kind == CSV,
+            also=asked,
         )
         self.tasks.update(served.tasks)
         self.minor.update(served.selections)

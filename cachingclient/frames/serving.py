@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Container, Iterable
+from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
@@ -88,6 +88,7 @@ def serve(
     coming: Container[Key] = (),
     only_length: bool = False,
     may_read: bool = True,
+    also: Collection[Any] = (),
 ) -> Served:
     """Serve a leaf.
 
@@ -104,12 +105,14 @@ def serve(
         Whether only the number of rows is wanted.
     may_read : bool
         Whether something else may be read than what was asked for.
+    also : collection
+        Columns that the same computation asks for.
     """
     serving = _Serving(leaf, name, family, view, coming)
     if can_select(leaf):
         serving.serve(only_length)
         if serving.rest and may_read:
-            serving.read(only_length)
+            serving.read(only_length, also)
     return serving.served
 
 
@@ -227,7 +230,7 @@ class _Serving:
 
     # -- what is read for it ---------------------------------------------------
 
-    def read(self, only_length: bool) -> None:
+    def read(self, only_length: bool, also: Collection[Any]) -> None:
         """Read what is missing: what is left out here is read as it was asked for."""
         leaf = self.leaf
         if leaf.kind == CSV:
@@ -236,14 +239,34 @@ class _Serving:
             if columns is not None:
                 self._read_wide(columns)
         elif leaf.kind == MAP:
-            asked = tuple(self.family.asked)
-            if not only_length and set(leaf.columns) < set(asked):
-                self._read_wide(asked)
+            if not only_length:
+                asked = self._asked(also)
+                if set(leaf.columns) < set(asked):
+                    self._read_wide(asked)
         elif leaf.kind == PARQUET:
             if leaf.together and self._is_by_file():
                 self._read_by_file()
             else:
                 self._read_missing()
+
+    def _asked(self, also: Collection[Any]) -> tuple[Any, ...]:
+        """Columns that were asked for, if they are there of all files that there is room for.
+
+        Others may have failed: a file may lack them, and what does without them has to work.
+        """
+        asked = tuple(self.family.asked)
+        most = self._number_that_fits(expr_name(widened(self.leaf, asked)))
+        there = set(asked)
+        for unit in self.leaf.units:
+            if unit[0] < most:
+                there.intersection_update(
+                    column
+                    for frame in self._frames
+                    if (n := frame.at.get(unit)) is not None and (frame.name, n) in self.view.kept
+                    for column in frame.columns
+                )
+        there.update(self.leaf.columns, also)
+        return tuple(column for column in asked if column in there)
 
     def _read_wide(self, columns: tuple[Any, ...]) -> None:
         """Read more columns than were asked for, as far as there is room for them."""
