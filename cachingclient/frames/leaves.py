@@ -35,7 +35,7 @@ CSV, PARQUET, MAP = "csv", "parquet", "map"
 DATA = "data"
 
 #: Operands that say what is wanted, or are found out when it is asked for.
-_WANTED = frozenset(
+WANTED = frozenset(
     {"columns", "_series", "_partitions", "_dataset_info_cache", "_pq_length_stats"}
     | {"_pd_length_stats"}
 )
@@ -153,7 +153,7 @@ class Families:
             parts = [
                 self._token(operand)
                 for parameter, operand in zip(type(reader)._parameters, reader.operands)
-                if parameter not in _WANTED
+                if parameter not in WANTED
             ]
             # fsspec's file systems have the number of the process in their tokens.
             parts.append(getattr(reader, "checksum", None))
