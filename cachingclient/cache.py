@@ -17,6 +17,7 @@ from cachingclient.config import parse_limit
 from cachingclient.explaining import Explanation
 from cachingclient.info import CacheInfo, Entries, entries_from_message, from_message
 from cachingclient.panel import with_panel
+from cachingclient.recording import Recording, open_trace
 
 if TYPE_CHECKING:
     from cachingclient.session import Session
@@ -196,6 +197,47 @@ class Cache:
             As `cache_limit`.
         """
         return self._ask("resize", None, _nothing, wish=True, limit=parse_limit(limit, "limit"))
+
+    def record(self, path: Any) -> Recording:
+        """Write what happens in the cache to a file, for the simulator of ``benchmarks/policies``.
+
+        Of all clients of the scheduler, until `stop` is called on what is returned, or its
+        ``with`` ends: what was asked for, what ran and for how long, its bytes and what it
+        needed, what was alive, what was kept and what had to go. No data and no code; names are
+        hashed with a salt that is not written.
+
+        Parameters
+        ----------
+        path : str or path
+            On the client's machine; overwritten if it exists.
+
+        Returns
+        -------
+        Recording
+            Has a `stop` method, and is a context manager.
+
+        Raises
+        ------
+        TypeError, OSError
+            If `path` is no path, or cannot be written; nothing is changed then.
+        RuntimeError
+            If a recording is going on already, or there is no cache.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from cachingclient import Client
+        >>> path = os.path.join(tempfile.mkdtemp(), "session.trace")
+        >>> client = Client(processes=False, n_workers=1, dashboard_address=None)
+        >>> with client.cache.record(path):
+        ...     client.submit(sum, [1, 2], pure=True).result()
+        3
+        >>> client.close()
+        """
+        if self._session.scheduler_id is None:
+            raise RuntimeError("there is no cache that could be recorded")
+        recording = Recording(self._session, open_trace(path))
+        return self._session.client.sync(recording.begin)
 
     def disabled(self) -> AbstractContextManager[None]:
         """Neither read from nor add to the cache, inside ``with``: for this client and context."""

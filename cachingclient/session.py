@@ -22,6 +22,7 @@ from cachingclient import internals
 from cachingclient.bounded import Bounded
 from cachingclient.config import Settings
 from cachingclient.explaining import Explanation, explain
+from cachingclient.graph.departed import Departed
 from cachingclient.graph.envelope import Everything
 from cachingclient.graph.plan import make_plan
 from cachingclient.local_cache import local_cache_is_active
@@ -81,6 +82,7 @@ class Session:
         self.trusted = Bounded(REMEMBERED)
         self.finals = Bounded(REMEMBERED)
         self.watch = Watch(settings.checksums)
+        self.departed = Departed()
         #: id of the scheduler, while it keeps results for this client
         self.scheduler_id: str | None = None
         #: whether this session brought the plugin
@@ -201,6 +203,7 @@ class Session:
         self.trusted.clear()
         self.finals.clear()
         self.cancelled.clear()
+        self.departed.clear()
 
     async def call(self, method: str, **kwargs: Any) -> Any:
         """Ask the scheduler's part of the cache."""

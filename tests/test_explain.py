@@ -64,7 +64,8 @@ def test_in_part(keen):
         ),
     ],
 )
-def test_reasons(keen, make, prefix, why):
+def test_reasons(keen, make, prefix, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # to_parquet makes its folder at once
     found = row(keen, make(), prefix)
     assert found.status == "not kept" and why in found.why
 

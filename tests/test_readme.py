@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -22,24 +23,29 @@ def blocks() -> list[str]:
     return [textwrap.dedent(block) for block in BLOCK.findall(README)]
 
 
-def run(code: str) -> subprocess.CompletedProcess:
+def run(code: str, folder: Path) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=150
+        [sys.executable, "-c", code],
+        cwd=folder,  # it writes files
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=150,
     )
 
 
-def test_first_block_shares_work():
+def test_first_block_shares_work(tmp_path):
     pytest.importorskip("numpy")
     check = "\nassert client.cache.info().skipped >= 16\nclient.close()\n"
-    done = run(blocks()[0] + check)
+    done = run(blocks()[0] + check, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("CacheInfo(")
 
 
-def test_all_blocks_run_one_after_the_other():
+def test_all_blocks_run_one_after_the_other(tmp_path):
     pytest.importorskip("numpy")
     assert len(blocks()) == 4
-    done = run("\n".join(blocks()))
+    done = run("\n".join(blocks()), tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("CacheInfo(") == 2
 

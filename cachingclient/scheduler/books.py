@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cachingclient.admission import key_name
 from cachingclient.bounded import Bounded
+from cachingclient.paying import Payments
+from cachingclient.scheduler.living import Living
 
 if TYPE_CHECKING:
     from dask.typing import Key
@@ -21,8 +23,8 @@ class Books:
 
     #: {name that may be kept: None}
     allowed: Bounded
-    #: {name: whether a living collection needed it at its last submission}
-    alive: Bounded
+    #: which names living collections need
+    alive: Living
     #: {name of a layer: how many computations had it}
     seen: Bounded
     #: {name: most keys of it that the scheduler had at one time}
@@ -33,8 +35,8 @@ class Books:
     refused: Bounded
     #: names that an audit found to differ: never kept again
     rejected: set[Any]
-    #: {key: seconds of task time that it had cost}, while the scheduler knows the key
-    paid: dict[Key, float]
+    #: what was paid for keys, while the scheduler knows them
+    paid: Payments
     #: {key that a client asked for: (ids of the clients, tasks of its graph)}
     outputs: dict[Key, tuple[set[str], int]]
     #: keys whose values cannot be kept, nor what is computed from them
@@ -48,15 +50,15 @@ class Books:
     def restart(self) -> None:
         """Forget all but what was found to be wrong."""
         self.allowed = Bounded(REMEMBERED)
-        self.alive = Bounded(REMEMBERED)
+        self.alive = Living(REMEMBERED)
         self.seen = Bounded(REMEMBERED)
         self.refused = Bounded(REMEMBERED)
         self.sizes = Bounded(REMEMBERED)
-        self.paid, self.outputs, self.tainted = {}, {}, set()
+        self.paid, self.outputs, self.tainted = Payments(), {}, set()
 
     def forgotten(self, key: Key) -> None:
         """The scheduler has forgotten a key."""
-        self.paid.pop(key, None)
+        self.paid.forgotten(key)
         self.outputs.pop(key, None)
         self.tainted.discard(key)
 
@@ -93,8 +95,3 @@ class Books:
         """A computation has these layers."""
         for name in layers:
             self.seen.note(name, self.seen.get(name, 0) + 1)
-
-    def living(self, alive: Mapping[str, bool]) -> None:
-        """Note what living collections need."""
-        for name, is_alive in alive.items():
-            self.alive.note(name, is_alive)

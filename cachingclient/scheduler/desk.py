@@ -16,6 +16,7 @@ from cachingclient.scheduler import overview
 from cachingclient.scheduler.experience import Learnt
 from cachingclient.scheduler.holding import PSEUDO_CLIENT
 from cachingclient.scheduler.permits import Permits
+from cachingclient.scheduler.recorder import Recorder
 
 if TYPE_CHECKING:
     from cachingclient.scheduler.plugin import CachePlugin
@@ -41,6 +42,7 @@ class Desk:
         # Who brought the plugin wants nothing left behind, and has gone before others.
         self._temporary = False
         self._expiry: asyncio.TimerHandle | None = None
+        self._recorder: Recorder | None = None
         # Bound once: a method is another object each time that it is looked up.
         self._answer = self.answer
         plugin.scheduler.handlers[NAME] = self._answer
@@ -76,6 +78,8 @@ class Desk:
     def client_gone(self, client: str) -> None:
         """What is kept outlives its client, for a restarted one to find, but not for ever."""
         self.permits.discard(client)
+        if self._recorder is not None and self._recorder.client == client:
+            self._stop_recording()
         if client in self.clients:
             self.clients.discard(client)
             if not self.clients:
@@ -171,12 +175,40 @@ class Desk:
         limit = self.plugin.ledger.limit
         if nbytes <= limit:
             self.plugin.books.pinned.update(names)
+            self._note_pinned()
         return {"fits": nbytes <= limit, "limit": limit}
 
     def unpin(self, names: Iterable[Any]) -> bool:
         """Let names be evicted again."""
         self.plugin.books.pinned.difference_update(names)
+        self._note_pinned()
         return True
+
+    def _note_pinned(self) -> None:
+        if self.plugin.ledger.journal is not None:
+            self.plugin.ledger.journal("pin", self.plugin.books.pinned)
+
+    def record(self, client: str) -> dict[str, Any] | None:
+        """Begin to record; None if somebody records already."""
+        if self._recorder is not None:
+            return None
+        self._recorder = Recorder(self.plugin, client)
+        return self._recorder.header()
+
+    def recorded(self, client: str, stop: bool = False) -> dict[str, Any]:
+        """What was recorded since this was asked last; `overrun`: not everything."""
+        recorder = self._recorder
+        if recorder is None or recorder.client != client:
+            return {"events": [], "overrun": True}
+        answer = {"events": recorder.take(), "overrun": recorder.overrun}
+        if stop or recorder.overrun:
+            self._stop_recording()
+        return answer
+
+    def _stop_recording(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+            self._recorder = None
 
     def resize(self, limit: float) -> int:
         """Change the limit; returns it in bytes."""
@@ -192,6 +224,7 @@ class Desk:
     def close(self) -> None:
         """Take the handlers away."""
         self._stop_expiry()
+        self._stop_recording()
         self.permits.close()
         handlers: dict[str, Any] = self.plugin.scheduler.handlers
         if handlers.get(NAME) is self._answer:
@@ -210,4 +243,6 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "resize": Desk.resize,
     "pin": Desk.pin,
     "unpin": Desk.unpin,
+    "record": Desk.record,
+    "recorded": Desk.recorded,
 }
