@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from contextlib import AbstractContextManager
+from html import escape
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -12,7 +15,9 @@ from dask.utils import format_bytes
 from cachingclient.admission import key_name
 from cachingclient.config import parse_limit
 from cachingclient.explaining import Explanation
-from cachingclient.info import CacheInfo, Entry, entries_from_message, from_message
+from cachingclient.info import CacheInfo, Entries, entries_from_message, from_message
+from cachingclient.panel import with_panel
+from cachingclient.recording import Recording, open_trace
 
 if TYPE_CHECKING:
     from cachingclient.session import Session
@@ -40,14 +45,42 @@ class Cache:
     def __repr__(self) -> str:
         return f"<Cache of {self._session.client!r}>"
 
-    def _ask(self, method: str, default: Any, read: Any = None, **kwargs: Any) -> Any:
+    def _repr_html_(self) -> str:
+        return with_panel("", self._session) or f"<pre>{escape(repr(self))}</pre>"
+
+    def _ask(
+        self,
+        method: str,
+        default: Any,
+        read: Callable[[Any], Any] = lambda answer: answer,
+        wish: bool = False,
+        **kwargs: Any,
+    ) -> Any:
+        """Ask the scheduler; where it keeps no cache, say so and return a default.
+
+        Parameters
+        ----------
+        method : str
+        default : object
+        read : callable
+            Makes something of the answer.
+        wish : bool
+            Whether something was to be kept, which is not: then it is said each time.
+        **kwargs
+            For the method.
+        """
+        session = self._session
+
         async def ask() -> Any:
-            if self._session.scheduler_id is None:
-                return default
-            answer = await self._session.call(method, **kwargs)
-            if answer is None and read is not None:
-                return default  # a scheduler that has not got the cache back yet
-            return answer if read is None else read(answer)
+            absent = session.absent()
+            answer = None if absent else await session.call(method, **kwargs)
+            if answer is not None:
+                return read(answer)
+            if wish or (session.settings.cache_limit and not session.said_absent):
+                session.said_absent = True
+                text = absent or "The scheduler keeps no cache now."
+                warnings.warn(f"{text} client.cache.{method}() has no effect.", stacklevel=2)
+            return default
 
         return self._session.client.sync(ask)
 
@@ -55,8 +88,8 @@ class Cache:
         """Counters since the cache was made; ``after - before`` works field by field."""
         return self._ask("info", CacheInfo(), from_message)
 
-    def entries(self, prefix: str | None = None) -> list[Entry]:
-        """What is kept, one entry a layer, most valuable first.
+    def entries(self, prefix: str | None = None) -> Entries:
+        """What is kept, one entry a layer, most valuable first: a list that shows as a table.
 
         Parameters
         ----------
@@ -65,7 +98,7 @@ class Cache:
         """
         if prefix is not None and not isinstance(prefix, str):
             raise TypeError(f"prefix must be a text, got {prefix!r}")
-        return self._ask("entries", [], entries_from_message, prefix=prefix)
+        return self._ask("entries", Entries(), entries_from_message, prefix=prefix)
 
     def explain(self, collection: Any) -> Explanation:
         """Layer by layer: what would be reused or kept if this was computed now, and why not.
@@ -78,7 +111,14 @@ class Cache:
         """
         if not dask.is_dask_collection(collection):
             raise TypeError(f"collection must be a dask collection, got {collection!r}")
-        return self._session.client.sync(self._session.explain, collection)
+        session = self._session
+
+        async def explain() -> Explanation:
+            found = await session.explain(collection)
+            absent = session.absent()
+            return found.without_cache(absent) if absent else found
+
+        return session.client.sync(explain)
 
     def clear(self, prefix_or_collection: Any = None) -> None:
         """Let go of what is kept.
@@ -91,12 +131,12 @@ class Cache:
         what = prefix_or_collection
         self._session.recent.clear()
         if what is None or isinstance(what, str):
-            return self._ask("clear", None, prefix=what)
+            return self._ask("clear", None, _nothing, prefix=what)
         if not dask.is_dask_collection(what):
             raise TypeError(
                 f"prefix_or_collection must be a text or a dask collection, got {what!r}"
             )
-        return self._ask("clear", None, names=list(names_of(what)))
+        return self._ask("clear", None, _nothing, names=list(names_of(what)))
 
     def pin(self, collection: Any) -> None:
         """Keep a collection when it is computed next, and don't evict it.
@@ -128,7 +168,8 @@ class Cache:
                     f"{format_bytes(answer['limit'])}: persist it, or resize the cache"
                 )
 
-        return self._ask("pin", None, read, names=list(outputs_of(collection)), nbytes=nbytes)
+        names = list(outputs_of(collection))
+        return self._ask("pin", None, read, wish=True, names=names, nbytes=nbytes)
 
     def unpin(self, collection: Any) -> None:
         """Let a collection be evicted again.
@@ -144,7 +185,8 @@ class Cache:
         """
         if not dask.is_dask_collection(collection):
             raise TypeError(f"collection must be a dask collection, got {collection!r}")
-        return self._ask("unpin", None, names=list(outputs_of(collection)))
+        names = list(outputs_of(collection))
+        return self._ask("unpin", None, _nothing, names=names)
 
     def resize(self, limit: float | str) -> None:
         """Change how much may be kept, for all clients of the scheduler.
@@ -154,11 +196,56 @@ class Cache:
         limit : int, float or str
             As `cache_limit`.
         """
-        return self._ask("resize", None, lambda answer: None, limit=parse_limit(limit, "limit"))
+        return self._ask("resize", None, _nothing, wish=True, limit=parse_limit(limit, "limit"))
+
+    def record(self, path: Any) -> Recording:
+        """Write what happens in the cache to a file, for the simulator of ``benchmarks/policies``.
+
+        Of all clients of the scheduler, until `stop` is called on what is returned, or its
+        ``with`` ends: what was asked for, what ran and for how long, its bytes and what it
+        needed, what was alive, what was kept and what had to go. No data and no code; names are
+        hashed with a salt that is not written.
+
+        Parameters
+        ----------
+        path : str or path
+            On the client's machine; overwritten if it exists.
+
+        Returns
+        -------
+        Recording
+            Has a `stop` method, and is a context manager.
+
+        Raises
+        ------
+        TypeError, OSError
+            If `path` is no path, or cannot be written; nothing is changed then.
+        RuntimeError
+            If a recording is going on already, or there is no cache.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> from cachingclient import Client
+        >>> path = os.path.join(tempfile.mkdtemp(), "session.trace")
+        >>> client = Client(processes=False, n_workers=1, dashboard_address=None)
+        >>> with client.cache.record(path):
+        ...     client.submit(sum, [1, 2], pure=True).result()
+        3
+        >>> client.close()
+        """
+        if self._session.scheduler_id is None:
+            raise RuntimeError("there is no cache that could be recorded")
+        recording = Recording(self._session, open_trace(path))
+        return self._session.client.sync(recording.begin)
 
     def disabled(self) -> AbstractContextManager[None]:
         """Neither read from nor add to the cache, inside ``with``: for this client and context."""
         return self._session.disabled()
+
+
+def _nothing(answer: Any) -> None:
+    """What is made of an answer that only says that it is done."""
 
 
 def outputs_of(collection: Any) -> set[Any]:

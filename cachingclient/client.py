@@ -10,6 +10,7 @@ import distributed
 
 from cachingclient.cache import Cache
 from cachingclient.config import parse_limit, read_settings
+from cachingclient.panel import with_panel
 from cachingclient.session import Session
 
 
@@ -47,8 +48,11 @@ class CachingClient(distributed.Client):
 
     @property
     def cache(self) -> Cache:
-        """What is kept: ``info()``, ``entries()``, ``clear()``, ``resize()``, ``disabled()``."""
+        """The cache, to look at and to steer; shows itself in a notebook."""
         return Cache(self._session)
+
+    def _repr_html_(self) -> str:
+        return with_panel(super()._repr_html_(), self._session)
 
     async def _ensure_connected(self, *args: Any, **kwargs: Any) -> None:
         self._session.disconnected()

@@ -13,6 +13,7 @@ import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
 from cachingclient.admission import Rules
+from cachingclient.policy import POLICIES
 
 #: Larger limits than this are a slip of the pen, not a cluster.
 LARGEST_LIMIT = 2**60
@@ -117,12 +118,19 @@ def _texts(value: Any, name: str) -> tuple[str, ...]:
     return tuple(value)
 
 
+def _policy(value: Any, name: str) -> str:
+    if not isinstance(value, str) or value not in POLICIES:
+        raise ValueError(f"{name} must be one of {', '.join(sorted(POLICIES))}, got {value!r}")
+    return value
+
+
 @dataclass(frozen=True)
 class Settings:
     """What the configuration said when the client was made; times in seconds."""
 
     cache_limit: float
     min_cost: float
+    policy: str
     halflife: int
     barriers: bool
     first_sight_overhead: float
@@ -139,6 +147,7 @@ class Settings:
     checksums: tuple[str, ...]
     audit: float
     scheduler_memory: float
+    hints: bool
 
     @property
     def rules(self) -> Rules:
@@ -149,6 +158,7 @@ class Settings:
 _READERS: dict[str, Callable[[Any, str], Any]] = {
     "cache-limit": parse_limit,
     "min-cost": _seconds,
+    "policy": _policy,
     "halflife": _count,
     "barriers": _switch,
     "first-sight-overhead": _seconds,
@@ -165,6 +175,7 @@ _READERS: dict[str, Callable[[Any, str], Any]] = {
     "checksums": _texts,
     "audit": _share,
     "scheduler-memory": _bytes,
+    "hints": _switch,
 }
 
 

@@ -12,6 +12,7 @@ from cachingclient import internals
 from cachingclient.cache import Cache
 from cachingclient.client import CachingClient
 from cachingclient.config import parse_limit, read_settings
+from cachingclient.panel import with_panel
 from cachingclient.session import Session
 
 #: Attribute of a client by which a second `caching` notices the first.
@@ -101,12 +102,16 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
         def scatter(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
             return session.scatter(plain, *args, **kwargs)
 
+        def html(plain: Any, instance: Any, args: Any, kwargs: Any) -> str:
+            return with_panel(plain(), session)
+
         self._replace(internals.GRAPH_METHOD, graph)
         self._replace(internals.CONNECT_METHOD, connect)
         self._replace(internals.CANCEL_METHOD, cancel)
         self._replace("submit", submit)
         self._replace("map", submit)
         self._replace("scatter", scatter)
+        self._replace("_repr_html_", html)
 
     def _replace(self, name: str, wrapper: Callable[..., Any]) -> None:
         setattr(self._client, name, wrapt.FunctionWrapper(getattr(self._client, name), wrapper))

@@ -11,6 +11,15 @@ from cachingclient.admission import STALE, Rules, key_name
 from cachingclient.graph.barriers import graphs_of, protect, size_of
 from cachingclient.graph.plan import Plan
 from cachingclient.judging import judge
+from cachingclient.tables import (
+    Column,
+    as_html,
+    as_text,
+    bytes_text,
+    number_text,
+    seconds_text,
+    short_name,
+)
 
 REUSED = "reused"
 IN_PART = "reused in part"
@@ -32,28 +41,57 @@ class Row(NamedTuple):
     kept: int
     #: why not, or what else there is to know
     why: str = ""
+    #: bytes of the keys that are kept
+    nbytes: int = 0
+    #: seconds of task time that their hits have avoided
+    saved: float = 0.0
+    #: how often they were used in place of computing them
+    hits: int = 0
 
 
 class Explanation(tuple[Row, ...]):
-    """Rows, one a layer; printed as a table.
+    """Rows, one a layer; shown as a table.
 
     Examples
     --------
-    >>> print(Explanation([Row("slow-0123", "reused", 4, 4), Row("mine", "not kept", 1, 0, "!")]))
-    layer      keys  kept  status
-    slow-0123     4     4  reused
-    mine          1     0  not kept: !
+    >>> slow = Row("slow-0123", "reused", 4, 4, nbytes=2048, saved=1.5, hits=8)
+    >>> print(Explanation([slow, Row("mine", "not kept", 1, 0, "it has no token")]))
+    layer        kept     bytes   saved  hits  status
+    slow-0123  4 of 4  2.00 kiB  1.50 s     8  reused
+    mine       0 of 1                          not kept: it has no token
     """
 
     def __str__(self) -> str:
-        width = max((len(r.name) for r in self), default=5)
-        lines = [f"{'layer':<{width}}  keys  kept  status"]
-        for r in self:
-            status = f"{r.status}: {r.why}" if r.why else r.status
-            lines.append(f"{r.name:<{width}}  {r.keys:>4}  {r.kept:>4}  {status}")
-        return "\n".join(lines)
+        return as_text(_EXPLANATION, self, EMPTY)
 
     __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return as_html(_EXPLANATION, self, EMPTY)
+
+    def without_cache(self, why: str) -> Explanation:
+        """The same where nothing is kept, whatever it is.
+
+        Parameters
+        ----------
+        why : str
+        """
+        return Explanation(
+            row._replace(status=NOT, why=why) if row.status == WOULD else row for row in self
+        )
+
+
+#: What is said of a graph without tasks.
+EMPTY = "nothing to compute"
+
+_EXPLANATION = [
+    Column("layer", lambda r: short_name(r.name), right=False, full=lambda r: r.name),
+    Column("kept", lambda r: f"{r.kept:,} of {r.keys:,}"),
+    Column("bytes", lambda r: bytes_text(r.nbytes)),
+    Column("saved", lambda r: seconds_text(r.saved)),
+    Column("hits", lambda r: number_text(r.hits)),
+    Column("status", lambda r: f"{r.status}: {r.why}" if r.why else r.status, right=False),
+]
 
 
 async def explain(
@@ -119,7 +157,9 @@ def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any], rem
     if remark.endswith("changed") and reason in (None, FUSED):
         return Row(name, WOULD, keys, 0, remark)
     if kept and (reason is None or reason == FUSED):
-        return Row(name, REUSED if kept >= keys else IN_PART, keys, kept)
+        status = REUSED if kept >= keys else IN_PART
+        more = {field: known.get(field, 0) for field in ("nbytes", "saved", "hits")}
+        return Row(name, status, keys, kept, **more)
     if reason == FUSED:
         return Row(name, FUSED, keys, kept, known.get("why") or "part of the layers that follow")
     if reason is not None:

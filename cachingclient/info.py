@@ -2,7 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+from cachingclient.tables import (
+    Column,
+    as_html,
+    as_text,
+    bytes_text,
+    number_text,
+    seconds_text,
+    short_name,
+)
 
 
 class CacheInfo(NamedTuple):
@@ -46,6 +57,22 @@ class CacheInfo(NamedTuple):
             return NotImplemented
         return CacheInfo._make(a - b for a, b in zip(self, other))
 
+    def _repr_html_(self) -> str:
+        return as_html(_COUNTERS, list(self._asdict().items()), "")
+
+
+#: How the counters are shown that are no plain numbers.
+_UNITS = {
+    "maxsize": bytes_text,
+    "currsize": bytes_text,
+    "saved": seconds_text,
+    "recomputed": seconds_text,
+}
+_COUNTERS = [
+    Column("", lambda row: row[0], right=False),
+    Column("", lambda row: _UNITS.get(row[0], number_text)(row[1]) or "0"),
+]
+
 
 class Entry(NamedTuple):
     """What is kept of one layer.
@@ -74,6 +101,51 @@ class Entry(NamedTuple):
     alive: bool | None = None
     #: addresses of the workers that keep something of it
     workers: tuple[str, ...] = ()
+    #: seconds of task time that its hits avoided
+    saved: float = 0.0
+    #: whether the user pinned it
+    pinned: bool = False
+
+    @property
+    def why(self) -> str:
+        """What is known of whether it will be asked for again."""
+        if self.pinned:
+            return "pinned"
+        if self.alive is None:
+            return ""
+        return "in use" if self.alive else "nothing alive needs it"
+
+
+class Entries(list[Entry]):
+    """Entries, one a layer; shown as a table.
+
+    Examples
+    --------
+    >>> Entries([Entry("slow-0123", keys=2, total=4, nbytes=2048, seconds=1.5, hits=3, saved=4.5)])
+    layer        kept     bytes    cost   saved  hits  workers  why
+    slow-0123  2 of 4  2.00 kiB  1.50 s  4.50 s     3        0
+    """
+
+    def __repr__(self) -> str:
+        return as_text(_ENTRY, self, NOTHING)
+
+    def _repr_html_(self) -> str:
+        return as_html(_ENTRY, self, NOTHING)
+
+
+#: What is said of a cache that keeps nothing.
+NOTHING = "nothing is kept"
+
+_ENTRY: Sequence[Column] = [
+    Column("layer", lambda e: short_name(e.name), right=False, full=lambda e: e.name),
+    Column("kept", lambda e: f"{e.keys:,} of {e.total:,}"),
+    Column("bytes", lambda e: bytes_text(e.nbytes)),
+    Column("cost", lambda e: seconds_text(e.seconds)),
+    Column("saved", lambda e: seconds_text(e.saved)),
+    Column("hits", lambda e: number_text(e.hits)),
+    Column("workers", lambda e: str(len(e.workers))),
+    Column("why", lambda e: e.why, right=False),
+]
 
 
 def from_message(message: dict[str, Any]) -> CacheInfo:
@@ -81,6 +153,6 @@ def from_message(message: dict[str, Any]) -> CacheInfo:
     return CacheInfo(**message)
 
 
-def entries_from_message(message: list[dict[str, Any]]) -> list[Entry]:
+def entries_from_message(message: list[dict[str, Any]]) -> Entries:
     """Make entries of what the scheduler sent."""
-    return [Entry(**{**m, "workers": tuple(m["workers"])}) for m in message]
+    return Entries(Entry(**{**m, "workers": tuple(m["workers"])}) for m in message)

@@ -246,6 +246,35 @@ def still_idle(scheduler: Scheduler) -> Iterator[None]:
             scheduler._idle_transition_counter = scheduler.transition_counter
 
 
+def add_collector(scheduler: Scheduler, kind: type[Any]) -> None:
+    """Have metrics collected: the classes are public, but what the first scrape of a process has
+    made of them is all that is asked later."""
+    from distributed.http.scheduler.prometheus import core
+
+    if kind not in core.COLLECTORS:
+        core.COLLECTORS.append(kind)
+    handler: Any = core.PrometheusHandler
+    live = handler._collectors
+    if live and not any(isinstance(c, kind) for c in live):
+        collector = kind(scheduler)
+        core.prometheus_client.REGISTRY.register(collector)
+        handler._collectors = (*live, collector)
+
+
+def remove_collector(kind: type[Any]) -> None:
+    """The same backwards."""
+    from distributed.http.scheduler.prometheus import core
+
+    if kind in core.COLLECTORS:
+        core.COLLECTORS.remove(kind)
+    handler: Any = core.PrometheusHandler
+    live = handler._collectors or ()
+    for collector in live:
+        if isinstance(collector, kind):
+            core.prometheus_client.REGISTRY.unregister(collector)
+    handler._collectors = tuple(c for c in live if not isinstance(c, kind)) or None
+
+
 # -- workers --------------------------------------------------------------------
 
 #: Runs one task; the worker looks it up on itself each time (2025.4 and 2026.8).

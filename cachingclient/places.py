@@ -36,7 +36,8 @@ class Places:
 
     def add(self, key: Key, nbytes: int, where: Iterable[str]) -> None:
         """A key is kept from now on."""
-        self.forget(key)
+        if key in self._where:
+            self.forget(key)
         self._where[key], self._nbytes[key] = set(), nbytes
         for address in where:
             self.came(key, address)
@@ -62,10 +63,11 @@ class Places:
 
     def forget(self, key: Key) -> None:
         """A key is kept no more."""
-        for address in list(self._where.get(key, ())):
+        if key not in self._where:
+            return
+        for address in tuple(self._where[key]):
             self.went(key, address)
-        self._where.pop(key, None)
-        self._nbytes.pop(key, None)
+        del self._where[key], self._nbytes[key]
 
     def moved(self, address: str, keys: Collection[Key]) -> None:
         """These are the kept keys that a worker has."""
@@ -81,6 +83,10 @@ class Places:
     def held(self, address: str) -> int:
         """Bytes of kept keys on a worker."""
         return self._held.get(address, 0)
+
+    def limit(self, address: str) -> int | None:
+        """Bytes that a worker may hold; None for any number."""
+        return self._shares.get(address)
 
     def fits(self, address: str, nbytes: int) -> bool:
         """Whether a worker's share has room for a key if nothing else is kept there."""

@@ -12,6 +12,7 @@ from distributed import Future
 from cachingclient import internals
 from cachingclient.admission import has_token, key_name
 from cachingclient.frames.data import data_of
+from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.envelope import Envelope, Request
 from cachingclient.graph.plan import Plan, make_plan
 from cachingclient.judging import judge
@@ -104,6 +105,16 @@ class Sending:
         session = self.session
         said = how, wish.annotations
         plan = make_plan(expr, settings, session.trusted, said, session.cancelled)
+        gone = dict.fromkeys(session.departed.take(), False)
+        session.departed.watch(
+            {
+                n: layer
+                for _, hlg in graphs_of(expr)
+                for n, layer in hlg.layers.items()
+                if plan.alive.get(n)
+            }
+        )
+        plan.alive = {**gone, **plan.alive}
         return self._planned(plan, session.watch.look(expr), wish)
 
     # -- tasks as they are: the scheduler culls them, and hears of their names before ------
@@ -170,6 +181,7 @@ class Sending:
             "sources": seen.digests,
             "unsure": list(seen.unsure),
             "readers": {s: list(names) for s, names in verdict.readers.items()},
+            "alive": dict.fromkeys(session.departed.take(), False),
         }
 
     # -- graphs in an envelope -------------------------------------------------------------

@@ -22,8 +22,10 @@ from cachingclient import internals
 from cachingclient.bounded import Bounded
 from cachingclient.config import Settings
 from cachingclient.explaining import Explanation, explain
+from cachingclient.graph.departed import Departed
 from cachingclient.graph.envelope import Everything
 from cachingclient.graph.plan import make_plan
+from cachingclient.local_cache import local_cache_is_active
 from cachingclient.pending import PendingJobs
 from cachingclient.recent import RecentKeys
 from cachingclient.scattering import scatter
@@ -80,6 +82,7 @@ class Session:
         self.trusted = Bounded(REMEMBERED)
         self.finals = Bounded(REMEMBERED)
         self.watch = Watch(settings.checksums)
+        self.departed = Departed()
         #: id of the scheduler, while it keeps results for this client
         self.scheduler_id: str | None = None
         #: whether this session brought the plugin
@@ -90,6 +93,8 @@ class Session:
         #: tokens of data that the scheduler was sent with expressions
         self.sent_data = Bounded(REMEMBERED)
         self.voice = Voice(client)
+        #: whether the user has seen a hint, and that nothing is kept
+        self.hinted = self.said_absent = False
         self._comm: Any = None
         self._warned: set[str] = set()
         self._handlers: dict[str, Callable[..., Any]] = {}
@@ -118,6 +123,7 @@ class Session:
             return
         self.voice.start()
         self.scheduler_id = answer["scheduler"]
+        self.said_absent = False
         self.watch.elsewhere = not is_here(self.client.scheduler.address)
         if self.limit is not None and answer["limit"] != self.limit:
             self._warn(
@@ -148,6 +154,7 @@ class Session:
 
     def _no_cache(self, why: str) -> None:
         self.stop_listening()
+        self.said_absent = True
         self._warn(
             f"Nothing is kept: the scheduler cannot take the cache in ({why}). Install the "
             "package cachingclient where the scheduler runs, and let it accept plugins. "
@@ -165,6 +172,7 @@ class Session:
         handlers["cachingclient-dropped"] = self.recent.dropped
         handlers["cachingclient-arrived"] = self.pending.arrived
         handlers["cachingclient-warning"] = self._warn
+        handlers["cachingclient-hint"] = self._hint
         handlers["cachingclient-left"] = self._left
         if not self._handlers:
             self._handlers = {op: handlers[op] for op in _WATCHED}
@@ -197,6 +205,7 @@ class Session:
         self.trusted.clear()
         self.finals.clear()
         self.cancelled.clear()
+        self.departed.clear()
         self.sent_data.clear()
 
     async def call(self, method: str, **kwargs: Any) -> Any:
@@ -209,7 +218,20 @@ class Session:
         self.voice.last_word()
         self.recent.clear()
 
+    def absent(self) -> str:
+        """Why nothing is kept for this client; empty if something is."""
+        if self.scheduler_id is not None:
+            return ""
+        if not self.settings.cache_limit:
+            return "Nothing is kept: cache_limit is 0."
+        return "Nothing is kept: the scheduler keeps no cache for this client."
+
     # -- listening -------------------------------------------------------------
+
+    def _hint(self, text: str) -> None:
+        if self.settings.hints and not self.hinted:
+            self.hinted = True
+            self._warn(text)
 
     def _key_in_memory(self, key: Any = None, **kwargs: Any) -> None:
         self._told("key-in-memory", key, kwargs)
@@ -287,6 +309,7 @@ class Session:
         """
         if self.scheduler_id is None or not isinstance(expr, internals.Expr) or kw.get("actors"):
             return plain(expr, keys, *args, **kw)
+        self._look_out()
         keys = list(keys)
         self.pending.sweep(self.client.futures.__contains__)
         try:
@@ -297,6 +320,13 @@ class Session:
             self._warn(f"The cache was not used, because of {type(e).__name__}: {e}")
             send = None
         return plain(expr, keys, *args, **kw) if send is None else send()
+
+    def _look_out(self) -> None:
+        if self.settings.hints and local_cache_is_active():
+            self._warn(
+                "dask.cache.Cache does nothing for a distributed client: it caches for dask's "
+                "own schedulers only. Unregister it; this client keeps results on the workers."
+            )
 
     def scatter(self, plain: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Scatter data, as `plain` would; what names its content may be depended on."""

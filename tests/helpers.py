@@ -17,8 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import distributed
-from distributed import SchedulerPlugin
+from distributed import SchedulerPlugin, Worker
+from distributed.utils import LoopRunner
 
+from cachingclient import CachePlugin
+from cachingclient.config import read_settings
+
+#: The checkout.
+ROOT = Path(__file__).parent.parent
 #: Workers in this process: what tasks count is seen here.
 INPROC: dict[str, Any] = {
     "n_workers": 2,
@@ -164,3 +170,28 @@ def logged(*names: str, level: int = logging.WARNING) -> Iterator[list[str]]:
     finally:
         for name in names:
             logging.getLogger(name).removeHandler(handler)
+
+
+@contextlib.contextmanager
+def worker_of(address: str) -> Iterator[None]:
+    """A worker of a scheduler that is somewhere else, in the loop of a thread of its own."""
+    runner = LoopRunner(asynchronous=False)
+    runner.start()
+    try:
+        worker = runner.run_sync(_start_worker, address)
+        try:
+            yield
+        finally:
+            runner.run_sync(worker.close)
+    finally:
+        runner.stop()
+
+
+async def _start_worker(address: str) -> Worker:
+    return await Worker(address, nthreads=1, dashboard=False)
+
+
+async def register_again(dask_scheduler: Any) -> None:
+    """Put a new plugin into the place of the one that is there."""
+    plugin = CachePlugin(read_settings())
+    await dask_scheduler.register_scheduler_plugin(plugin, idempotent=False)

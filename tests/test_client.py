@@ -187,6 +187,8 @@ def test_limit_zero():
             with client.cache.disabled():
                 assert x.sum().compute() == 80
         assert ran() == 17
+        with pytest.warns(UserWarning, match=r"cache_limit is 0.*pin\(\) has no effect"):
+            client.cache.pin(x)
         assert "cachingclient" not in look(client)["plugins"]
 
 
@@ -240,12 +242,14 @@ def test_scheduler_that_refuses_plugins():
                 assert client.cache.info() == CacheInfo()
                 assert client.cache.entries() == []
                 client.cache.clear()
-                client.cache.resize("1 MiB")
                 with client.cache.disabled():
                     assert x.max().compute() == 2
                 f, g = client.compute(x.sum()), client.compute(x.sum())
                 f.cancel()
                 assert g.result() == 80
+            for wish in (lambda: client.cache.resize("1 MiB"), lambda: client.cache.pin(x)):
+                with pytest.warns(UserWarning, match=r"keeps no cache .* has no effect"):
+                    wish()
             helpers.validate(client)
 
 

@@ -121,10 +121,25 @@ TIMES = [
     "source-lifetime",
 ]
 COUNTS = ["halflife", "recent-keys"]
-SWITCHES = ["barriers", "impure", "share-sources"]
+SWITCHES = ["barriers", "impure", "share-sources", "hints"]
 LISTS = ["never", "always", "effects", "checksums"]
 SHARES = ["audit"]
 BYTES = ["scheduler-memory"]
+CHOICES = ["policy"]
+
+
+@pytest.mark.parametrize("value", ["fifo", "", "LRU", None, 1, True, ["lru"]])
+def test_no_such_policy(value):
+    with dask.config.set({"cachingclient.policy": value}):
+        with pytest.raises(ValueError, match="cachingclient.policy must be one of cachey, group,"):
+            read_settings()
+
+
+@pytest.mark.parametrize("value", ["group", "cachey", "lru"])
+def test_policies(value):
+    assert read_settings().policy == "group"
+    with dask.config.set({"cachingclient.policy": value}):
+        assert read_settings().policy == value
 
 
 @pytest.mark.parametrize("key", BYTES)
@@ -143,7 +158,7 @@ def test_bytes(key, value, expected):
 
 
 def test_each_setting_is_of_a_kind_that_is_tested_here():
-    tested = {"cache-limit", *TIMES, *COUNTS, *SWITCHES, *LISTS, *SHARES, *BYTES}
+    tested = {"cache-limit", *TIMES, *COUNTS, *SWITCHES, *LISTS, *SHARES, *BYTES, *CHOICES}
     assert tested == set(config._READERS)
 
 

@@ -64,7 +64,8 @@ def test_in_part(keen):
         ),
     ],
 )
-def test_reasons(keen, make, prefix, why):
+def test_reasons(keen, make, prefix, why, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # to_parquet makes its folder at once
     found = row(keen, make(), prefix)
     assert found.status == "not kept" and why in found.why
 
@@ -122,8 +123,17 @@ def test_table_is_readable(keen):
     x = build()
     x.sum().compute()
     lines = str(keen.cache.explain(x.std())).splitlines()
-    assert lines[0].split() == ["layer", "keys", "kept", "status"]
+    assert lines[0].split() == ["layer", "kept", "bytes", "saved", "hits", "status"]
     assert any("slow" in line and "reused" in line for line in lines)
+
+
+def test_without_a_cache():
+    with Client(**helpers.INPROC, cache_limit=0) as client:
+        found = client.cache.explain(build().sum())
+        assert {r.status for r in found} == {"not kept", "fused"}
+        assert {r.why for r in found if r.status == "not kept"} == {
+            "Nothing is kept: cache_limit is 0."
+        }
 
 
 def test_what_is_no_collection(keen):

@@ -12,6 +12,7 @@ import inspect
 import pickle
 import re
 import threading
+from html import unescape
 from pathlib import Path
 
 import dask
@@ -775,6 +776,74 @@ def test_a_worker_forgets_what_a_key_was_computed_from(client):
 
     assert list(client.run(look).values()) == [({"forget-first"}, "memory")]
     assert second.result() == 23
+
+
+# -- what the scheduler serves -----------------------------------------------------------------
+
+
+def test_collectors_are_made_at_the_first_scrape_and_kept():
+    pytest.importorskip("prometheus_client")
+    from distributed.http.scheduler.prometheus import core
+
+    assert isinstance(core.COLLECTORS, list)
+    assert core.PrometheusHandler._collectors is None or isinstance(
+        core.PrometheusHandler._collectors, tuple
+    )
+
+    class Collector:
+        def __init__(self, server):
+            self.server = server
+
+        def collect(self):
+            return []
+
+    live = core.PrometheusHandler._collectors
+    for before in (None, (Collector.__new__(type("Other", (Collector,), {})),)):
+        core.PrometheusHandler._collectors = before
+        try:
+            kind = type("Mine", (Collector,), {})
+            for _ in range(2):
+                internals.add_collector(None, kind)
+            assert core.COLLECTORS.count(kind) == 1
+            mine = [c for c in core.PrometheusHandler._collectors or () if isinstance(c, kind)]
+            assert len(mine) == (0 if before is None else 1)
+            internals.remove_collector(kind)
+            assert kind not in core.COLLECTORS
+            assert core.PrometheusHandler._collectors == before
+        finally:
+            core.PrometheusHandler._collectors = live
+
+
+def test_menus_of_all_pages_share_their_lists(client):
+    pages = pytest.importorskip("distributed.dashboard.scheduler")
+    scheduler = client.cluster.scheduler
+    variables = pages.template_variables(scheduler)
+    assert pages.template_variables(scheduler) is variables
+    assert variables["pages"][-1] == "info" and "cache" not in variables["pages"]
+    assert all(set(plot) == {"url", "name"} for plot in variables["plots"])
+
+
+def test_the_report_takes_code_as_html(client):
+    pytest.importorskip("bokeh")
+    scheduler = client.cluster.scheduler
+    assert "code" in inspect.signature(scheduler.performance_report).parameters
+    assert scheduler.handlers["performance_report"].__name__ in ("performance_report", "report")
+    html = client.sync(
+        client.scheduler.performance_report, start=0, last_count=0, code="<u>mark</u>"
+    )
+    assert "<u>mark</u>" in unescape(html)  # escaped once, as all that is in a page of bokeh's
+
+
+def test_a_route_tells_the_prefix(client):
+    from cachingclient.web.routes import prefix_of
+
+    assert prefix_of(client.cluster.scheduler) == "/"
+
+
+def test_preloads_run_before_a_scheduler_starts_its_plugins():
+    """So one that a preload registers is started twice."""
+    source = inspect.getsource(distributed.Scheduler.start_unsafe)
+    assert source.index("self.preloads.start()") < source.index("plugin.start(self)")
 
 
 # -- dataframe expressions ---------------------------------------------------------

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from cachingclient.ledger import REMEMBERED, Ledger
-from cachingclient.policy import CacheyPolicy
+from cachingclient.policy import POLICIES, CacheyPolicy, make_policy
 
 
 def make(limit: int = 1000) -> Ledger:
@@ -293,41 +293,177 @@ def test_forgetting_is_no_eviction():
 # -- anything ----------------------------------------------------------------------
 
 
-def worth_more_than(ledger: Ledger, paid: float, nbytes: int) -> set:
-    worth = ledger.policy.estimate(paid, nbytes)
-    return {k for k in ledger.kept if ledger.policy.score(k) >= worth}
+def brute_force(ledger: Ledger, name: str, paid: float, nbytes: int) -> list | None:
+    """What goes for a newcomer, found by looking at all keys; None: it is not kept."""
+    if nbytes > ledger.limit:
+        return None
+    worth = ledger.policy.estimate(name, paid, nbytes)
+    missing = ledger.currsize + nbytes - ledger.limit
+    victims = []
+    for other in ledger.policy.ranked(ledger.kept):
+        if missing <= 0:
+            break
+        if ledger.policy.score(other) < worth and ledger.kept[other].name not in ledger.pinned:
+            victims.append(other)
+            missing -= ledger.kept[other].nbytes
+    return None if missing > 0 else victims
 
 
-@pytest.mark.parametrize("turn", range(5))
-def test_random_events(turn):
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+@pytest.mark.parametrize("turn", range(4))
+def test_random_events(turn, policy):
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
-    ledger = make(limit=rng.randrange(1, 5000))
-    evictions = 0
+    ledger = Ledger(make_policy(policy, 10), limit=rng.randrange(1, 5000))
+    ledger.pinned = {"n4"}
+    evictions, now, request = 0, 0.0, 0
     for _ in range(600):
         event = rng.random()
         key = f"n{rng.randrange(5)}", rng.randrange(12)
-        if event < 0.6:
+        if event < 0.6 and key[0] != "n4" or event < 0.1:
             paid, nbytes = rng.choice([0, rng.uniform(0, 10)]), rng.choice([0, rng.randrange(1500)])
-            before = set(ledger.kept) - {key}
-            better = worth_more_than(ledger, paid, nbytes) - {key}
             may_evict = rng.random() < 0.8
-            ok, victims = ledger.offer(key, key[0], paid, nbytes, may_evict=may_evict)
+            alive, parts = rng.choice([None, True, False]), rng.choice([0, 0, 5])
+            ledger.forget(key)
+            before = set(ledger.kept)
+            # It is told of now, so that what it is worth can be asked for, and not again.
+            ledger.policy.computed(key[0], paid, nbytes, request, alive, parts)
+            ledger.policy.computed = lambda *args: None
+            want = brute_force(ledger, key[0], paid, nbytes)
+            ok, victims = ledger.offer(
+                key, key[0], paid, nbytes, 0, may_evict, alive, request=request, parts=parts
+            )
+            del ledger.policy.computed
             evictions += len(victims)
+            if key[0] != "n4" and may_evict:
+                assert (ok, victims) == (want is not None, want or [])
             assert ok is (key in ledger)
             assert set(ledger.kept) - {key} == before - set(victims)
             assert len(set(victims)) == len(victims) and set(victims) <= before
-            assert not better.intersection(victims)
+            assert not any(name == "n4" for name, _ in victims)
             assert not victims or (ok and may_evict)
-            assert ledger.currsize <= ledger.limit
+            assert ok is False or ledger.currsize <= ledger.limit
         elif event < 0.75 and ledger.kept:
-            ledger.hit(rng.sample(sorted(ledger.kept), rng.randrange(len(ledger.kept))))
-            ledger.policy.request()
-        elif event < 0.9:
+            now += rng.choice([0, 1, 1000])
+            request += 1
+            ledger.policy.request(now)
+            for name in ("n0", "n1"):
+                ledger.policy.living(name, rng.choice([None, True, False]))
+            ledger.hit(rng.sample(sorted(ledger.kept), rng.randrange(len(ledger.kept))), request)
+        elif event < 0.85:
             ledger.forget(key)
+        elif event < 0.9:
+            some = [k for k in sorted(ledger.kept) if rng.random() < 0.5]
+            need = rng.uniform(0, 2000)
+            nbytes_of = {k: ledger.kept[k].nbytes for k in some}
+            gone = ledger.relieve(some, need)
+            evictions += len(gone)
+            assert set(gone) <= set(some)
+            assert sum(nbytes_of[k] for k in gone) >= min(need, sum(nbytes_of.values()))
         else:
             evictions += len(ledger.resize(rng.randrange(5000)))
-            assert ledger.currsize <= ledger.limit
+            unpinned = [k for k in ledger.kept if k[0] != "n4"]
+            assert ledger.currsize <= ledger.limit or not unpinned
         assert ledger.evictions == evictions
         check(ledger)
+
+
+@pytest.mark.parametrize("old", sorted(POLICIES))
+@pytest.mark.parametrize("new", sorted(POLICIES))
+def test_a_successor_goes_on(old, new):
+    ledger, successor = Ledger(make_policy(old), 1000), Ledger(make_policy(new), 1000)
+    ledger.policy.request(1.0)
+    for name, paid in {"popular": 1.0, "cheap": 0.5, "dear": 50.0}.items():
+        ledger.offer(name, name, paid, 200, request=1)
+    for i in range(5):
+        ledger.policy.request(10.0 + i)
+        ledger.hit(["popular"], request=2 + i)
+    successor.succeed(ledger)
+    check(successor)
+    assert (successor.currsize, successor.hits) == (600, 5)
+    if old == new or "lru" not in (old, new):
+        assert list(successor.policy.least_valuable()) == list(ledger.policy.least_valuable())
+    successor.policy.request(20.0)
+    successor.hit(["cheap"], request=7)
+    assert len(successor.resize(400)) == 1
+    check(successor)
+
+
+# -- places ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_what_goes_for_a_newcomer_is_on_its_worker(policy):
+    ledger = Ledger(make_policy(policy), 10_000)
+    ledger.resize(10_000, {"a": 1000, "b": 1000})
+    for i in range(20):
+        where = ["a"] if i < 10 else ["b"]
+        assert ledger.offer(i, f"layer-{i}", 1.0 + i % 10, 100, where=where)[0]
+    ok, victims = ledger.offer("new", "new", 99.0, 150, where=["b"])
+    assert ok and victims == [10, 11]
+    check(ledger)
+
+
+# -- scans -------------------------------------------------------------------------
+
+
+def scan(ledger: Ledger, names: list, passes: int, seconds: float = 20.0) -> float:
+    """Hit rate of passes over chunks of 100 bytes, after the first; seconds between requests."""
+    hits = asked = request = 0
+    for turn in range(passes):
+        for i, name in enumerate(names):
+            request += 1
+            ledger.policy.request(seconds * request)
+            asked += bool(turn)
+            if (name, i) in ledger:
+                hits += bool(turn)
+                ledger.hit([(name, i)], request)
+            else:
+                ledger.offer((name, i), name, 1.0, 100, request=request)
+    return hits / asked
+
+
+@pytest.mark.parametrize("layers, seconds", [(1, 0.0), (1, 20.0), (1, 3600.0), (110, 0.1)])
+def test_a_cyclic_scan_of_a_little_too_much_hits(layers, seconds):
+    names = [f"layer-{i % layers}" for i in range(110)]
+    assert scan(Ledger(make_policy("group"), 100 * 100), names, 10, seconds) >= 0.6
+    assert scan(Ledger(make_policy("lru"), 100 * 100), names, 10, seconds) == 0
+
+
+def test_a_pass_over_what_does_not_fit_does_not_flush_what_is_useful():
+    ledger = Ledger(make_policy("group"), 100 * 100)
+    useful = [f"useful-{i % 3}" for i in range(60)]
+    assert scan(ledger, useful, 3) == 1
+    before = set(ledger.kept)
+    ledger.policy.request(20.0 * 181)
+    for i in range(1000):
+        ledger.offer(("scan", i), "scan", 1.0, 100, request=1000)
+    assert before <= set(ledger.kept)
+    assert ledger.number("scan") == 40
+
+
+def caught(chunks: int) -> float:
+    """Share of seconds that need not be spent, of a session cut into so many chunks a layer."""
+    ledger, rng = Ledger(make_policy("group"), 100_000_000), random.Random(3)
+    saved = spent = 0.0
+    layers = [(f"layer-{i}", rng.uniform(1, 100), rng.uniform(1e6, 6e7)) for i in range(12)]
+    for request in range(150):
+        ledger.policy.request(20.0 * request)
+        name, seconds, nbytes = layers[min(rng.randrange(12), rng.randrange(12))]
+        there = [(name, i) for i in range(chunks) if (name, i) in ledger]
+        ledger.hit(there, request)
+        saved += seconds * len(there) / chunks
+        for i in range(chunks):
+            if (name, i) not in ledger:
+                spent += seconds / chunks
+                ledger.offer(
+                    (name, i), name, seconds / chunks, int(nbytes / chunks), 0, request=request
+                )
+    return saved / (saved + spent)
+
+
+def test_a_session_cut_into_more_chunks_is_caught_as_well():
+    assert caught(40) == pytest.approx(caught(1), abs=0.05)
+    assert caught(400) == pytest.approx(caught(40), abs=0.05)
+    assert caught(40) > 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -22,24 +23,29 @@ def blocks() -> list[str]:
     return [textwrap.dedent(block) for block in BLOCK.findall(README)]
 
 
-def run(code: str) -> subprocess.CompletedProcess:
+def run(code: str, folder: Path) -> subprocess.CompletedProcess:
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=150
+        [sys.executable, "-c", code],
+        cwd=folder,  # it writes files
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=150,
     )
 
 
-def test_first_block_shares_work():
+def test_first_block_shares_work(tmp_path):
     pytest.importorskip("numpy")
     check = "\nassert client.cache.info().skipped >= 16\nclient.close()\n"
-    done = run(blocks()[0] + check)
+    done = run(blocks()[0] + check, tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("CacheInfo(")
 
 
-def test_all_blocks_run_one_after_the_other():
+def test_all_blocks_run_one_after_the_other(tmp_path):
     pytest.importorskip("numpy")
     assert len(blocks()) == 4
-    done = run("\n".join(blocks()))
+    done = run("\n".join(blocks()), tmp_path)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("CacheInfo(") == 2
 
@@ -52,11 +58,35 @@ def test_commands_need_nothing_else(last):
     assert re.search(command + re.escape(last) + "$", README, re.MULTILINE)
 
 
-def test_every_setting_is_listed():
-    for key, default in dask.config.get("cachingclient").items():
-        row = re.search(rf"^``{key}`` +(\S+)", README, re.MULTILINE)
-        assert row, f"{key} is not in the README"
-        assert row.group(1) == str(default).lower().split()[0]
+def table(first: str) -> dict[str, str]:
+    """{first column: the others} of the table that has a row of this name."""
+    rows: dict[str, str] = {}
+    (block,) = [t for t in re.split(r"^=[= ]+$", README, flags=re.MULTILINE) if first in t]
+    for line in block.strip("\n").splitlines():
+        name, rest = re.match(r"(?:``([\w-]+)``)? +(.*)", line).groups()
+        if name:
+            last = name
+            rows[name] = rest
+        else:
+            rows[last] += f" {rest}"
+    return {name: re.sub(r"\s+", " ", text) for name, text in rows.items()}
+
+
+def settings_file() -> dict[str, tuple[str, str]]:
+    """{setting: (its default, its comment)} of the file that they are read from."""
+    text = Path(cachingclient.config.__file__).with_name("cachingclient.yaml").read_text("utf-8")
+    found = re.findall(r"^  ([\w-]+): (.*?) +# (.*)$", text, re.MULTILINE)
+    return {name: (default, comment) for name, default, comment in found}
+
+
+def test_settings_are_as_in_their_file():
+    """All of them, in the same order, with the same defaults, in the same words."""
+    listed, in_file = table("``cache-limit``"), settings_file()
+    assert list(listed) == list(in_file) == list(dask.config.get("cachingclient"))
+    for name, (default, comment) in in_file.items():
+        if default.startswith("[") and default != "[]":
+            default = str([item.strip() for item in default.strip("[]").split(",")])
+        assert listed[name] == f"{default} {comment}"
 
 
 def test_every_counter_is_listed():

@@ -63,6 +63,7 @@ def state(cluster):
     ]
     found["guards"] = [GUARD in w.plugins for w in cluster.workers.values()]
     found["execute"] = ["execute" in vars(w) for w in cluster.workers.values()]
+    found["http"] = len(s.http_application.applications)
     found["registry"] = PLUGINS.get(s.id) is not None
     return found
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from cachingclient.admission import key_name
 from cachingclient.bounded import Bounded
+from cachingclient.paying import Payments
+from cachingclient.scheduler.living import Living
 
 if TYPE_CHECKING:
     from dask.typing import Key
+    from distributed.scheduler import TaskGroup
 
 #: Names that are remembered.
 REMEMBERED = 100_000
@@ -20,18 +23,20 @@ class Books:
 
     #: {name that may be kept: None}
     allowed: Bounded
-    #: {name: whether a living collection needed it at its last submission}
-    alive: Bounded
+    #: which names living collections need
+    alive: Living
     #: {name of a layer: how many computations had it}
     seen: Bounded
+    #: {name: most keys of it that the scheduler had at one time}
+    sizes: Bounded
     #: names that the user pinned
     pinned: set[Any]
     #: {name: why its last key was not kept}
     refused: Bounded
     #: names that an audit found to differ: never kept again
     rejected: set[Any]
-    #: {key: seconds of task time that it had cost}, while the scheduler knows the key
-    paid: dict[Key, float]
+    #: what was paid for keys, while the scheduler knows them
+    paid: Payments
     #: {key that a client asked for: (ids of the clients, tasks of its graph)}
     outputs: dict[Key, tuple[set[str], int]]
     #: keys whose values cannot be kept, nor what is computed from them
@@ -45,14 +50,15 @@ class Books:
     def restart(self) -> None:
         """Forget all but what was found to be wrong."""
         self.allowed = Bounded(REMEMBERED)
-        self.alive = Bounded(REMEMBERED)
+        self.alive = Living(REMEMBERED)
         self.seen = Bounded(REMEMBERED)
         self.refused = Bounded(REMEMBERED)
-        self.paid, self.outputs, self.tainted = {}, {}, set()
+        self.sizes = Bounded(REMEMBERED)
+        self.paid, self.outputs, self.tainted = Payments(), {}, set()
 
     def forgotten(self, key: Key) -> None:
         """The scheduler has forgotten a key."""
-        self.paid.pop(key, None)
+        self.paid.forgotten(key)
         self.outputs.pop(key, None)
         self.tainted.discard(key)
 
@@ -71,6 +77,13 @@ class Books:
         """A key is not kept."""
         self.refused.note(key_name(key), why)
 
+    def has(self, name: str, group: TaskGroup) -> None:
+        """Note how many keys a layer has: the scheduler has all that its computation needs."""
+        # Names of single keys are put into one group with others, which is not their layer's.
+        number = len(group) - group.states["forgotten"] if group.name == name else 1
+        if number > self.sizes.get(name, 0):
+            self.sizes.note(name, number)
+
     def asked(self, client: str, keys: Iterable[Key], tasks: int) -> None:
         """A client asked for keys, each the result of so many tasks."""
         for key in keys:
@@ -82,8 +95,3 @@ class Books:
         """A computation has these layers."""
         for name in layers:
             self.seen.note(name, self.seen.get(name, 0) + 1)
-
-    def living(self, alive: Mapping[str, bool]) -> None:
-        """Note what living collections need."""
-        for name, is_alive in alive.items():
-            self.alive.note(name, is_alive)

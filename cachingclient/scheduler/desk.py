@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from dask.utils import format_bytes
+
 from cachingclient.graph.choosing import Candidates, choose
+from cachingclient.news import CLEAR
+from cachingclient.scheduler import overview
 from cachingclient.scheduler.experience import Learnt
 from cachingclient.scheduler.holding import PSEUDO_CLIENT
 from cachingclient.scheduler.permits import Permits
+from cachingclient.scheduler.recorder import Recorder
 
 if TYPE_CHECKING:
     from cachingclient.scheduler.plugin import CachePlugin
+
+logger = logging.getLogger("distributed.scheduler.cachingclient")
 
 #: Name of the handler for questions, of the plugin, and of the pseudo-client.
 NAME = PSEUDO_CLIENT
@@ -34,6 +42,7 @@ class Desk:
         # Who brought the plugin wants nothing left behind, and has gone before others.
         self._temporary = False
         self._expiry: asyncio.TimerHandle | None = None
+        self._recorder: Recorder | None = None
         # Bound once: a method is another object each time that it is looked up.
         self._answer = self.answer
         plugin.scheduler.handlers[NAME] = self._answer
@@ -69,6 +78,8 @@ class Desk:
     def client_gone(self, client: str) -> None:
         """What is kept outlives its client, for a restarted one to find, but not for ever."""
         self.permits.discard(client)
+        if self._recorder is not None and self._recorder.client == client:
+            self._stop_recording()
         if client in self.clients:
             self.clients.discard(client)
             if not self.clients:
@@ -117,37 +128,17 @@ class Desk:
             "differing": self.plugin.audits.differing,
         }
 
-    def entries(self, prefix: str | None = None) -> list[dict[str, Any]]:
+    def entries(self, prefix: str | None = None, most: int | None = None) -> list[dict[str, Any]]:
         """What is kept, a layer each, most valuable first."""
-        names = self.plugin.ledger.names
-        found = [self._entry(n) for n in names if prefix is None or n.startswith(prefix)]
-        return sorted(found, key=lambda entry: entry["score"], reverse=True)
-
-    def _entry(self, name: str) -> dict[str, Any]:
-        plugin, ledger = self.plugin, self.plugin.ledger
-        keys = ledger.names[name]
-        kept = [ledger.kept[k] for k in keys]
-        states = [plugin.scheduler.tasks[k] for k in keys if k in plugin.scheduler.tasks]
-        total = max((len(ts.group) for ts in states), default=0)
-        return {
-            "name": name,
-            "keys": len(keys),
-            "total": max(total, len(keys)),
-            "nbytes": sum(k.nbytes for k in kept),
-            "seconds": sum(k.paid for k in kept),
-            "hits": sum(k.hits for k in kept),
-            "score": sum(ledger.policy.score(k) for k in keys) / len(keys),
-            "alive": plugin.books.alive.get(name),
-            "workers": sorted({ws.address for ts in states for ws in ts.who_has or ()}),
-        }
+        return overview.entries(self.plugin, prefix, most)
 
     def explain(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
         """What is kept of layers, and why the rest is not."""
-        plugin = self.plugin
-        return {
-            name: {"kept": plugin.ledger.number(name), "why": plugin.books.refused.get(name, "")}
-            for name in names
-        }
+        return overview.explain(self.plugin, names)
+
+    def overview(self) -> dict[str, Any] | None:
+        """What the cache is doing; None where it is switched off."""
+        return None if self.plugin.off else overview.overview(self.plugin)
 
     def choose(
         self,
@@ -160,31 +151,71 @@ class Desk:
         found = Candidates(**candidates)
         return list(choose(found, dependents, sizes.__getitem__, denied, Learnt(self.plugin)))
 
-    def clear(self, prefix: str | None = None, names: Iterable[Any] | None = None) -> None:
-        """Let go of everything, of a key prefix, or of some layers and what they made possible."""
+    def clear(self, prefix: str | None = None, names: Iterable[Any] | None = None) -> int:
+        """Let go of everything, of a key prefix, or of some layers and what they made possible.
+
+        Returns how many keys have gone.
+        """
+        plugin, before = self.plugin, dict(self.plugin.ledger.kept)
         if names is None:
-            self.plugin.release.now(self.plugin.ledger.matching(prefix))
+            plugin.release.now(plugin.ledger.matching(prefix))
             if prefix is None:
-                self.plugin.forget_frames()
+                plugin.forget_frames()
         else:
             names = set(names)
-            self.plugin.release.now(self.plugin.detaching.made_of(names))
-            self.plugin.release.downstream(names)
+            plugin.release.now(plugin.detaching.made_of(names))
+            plugin.release.downstream(names)
+        for key, kept in before.items():
+            if key not in plugin.ledger:
+                plugin.ledger.news.note(CLEAR, kept.name, kept.nbytes)
+        number = len(before) - len(plugin.ledger.kept)
+        logger.info("%s keys were cleared", f"{number:,}")
+        return number
 
     def pin(self, names: Iterable[Any], nbytes: int) -> dict[str, Any]:
         """Keep names when they are computed next, and don't evict them; if they can fit."""
         limit = self.plugin.ledger.limit
         if nbytes <= limit:
             self.plugin.books.pinned.update(names)
+            self._note_pinned()
         return {"fits": nbytes <= limit, "limit": limit}
 
-    def unpin(self, names: Iterable[Any]) -> None:
+    def unpin(self, names: Iterable[Any]) -> bool:
         """Let names be evicted again."""
         self.plugin.books.pinned.difference_update(names)
+        self._note_pinned()
+        return True
+
+    def _note_pinned(self) -> None:
+        if self.plugin.ledger.journal is not None:
+            self.plugin.ledger.journal("pin", self.plugin.books.pinned)
+
+    def record(self, client: str) -> dict[str, Any] | None:
+        """Begin to record; None if somebody records already."""
+        if self._recorder is not None:
+            return None
+        self._recorder = Recorder(self.plugin, client)
+        return self._recorder.header()
+
+    def recorded(self, client: str, stop: bool = False) -> dict[str, Any]:
+        """What was recorded since this was asked last; `overrun`: not everything."""
+        recorder = self._recorder
+        if recorder is None or recorder.client != client:
+            return {"events": [], "overrun": True}
+        answer = {"events": recorder.take(), "overrun": recorder.overrun}
+        if stop or recorder.overrun:
+            self._stop_recording()
+        return answer
+
+    def _stop_recording(self) -> None:
+        if self._recorder is not None:
+            self._recorder.close()
+            self._recorder = None
 
     def resize(self, limit: float) -> int:
         """Change the limit; returns it in bytes."""
         self.plugin.resize(limit)
+        logger.info("The cache keeps up to %s now", format_bytes(self.plugin.ledger.limit))
         return self.plugin.ledger.limit
 
     def _stop_expiry(self) -> None:
@@ -195,6 +226,7 @@ class Desk:
     def close(self) -> None:
         """Take the handlers away."""
         self._stop_expiry()
+        self._stop_recording()
         self.permits.close()
         handlers: dict[str, Any] = self.plugin.scheduler.handlers
         if handlers.get(NAME) is self._answer:
@@ -207,9 +239,12 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "info": Desk.info,
     "entries": Desk.entries,
     "explain": Desk.explain,
+    "overview": Desk.overview,
     "choose": Desk.choose,
     "clear": Desk.clear,
     "resize": Desk.resize,
     "pin": Desk.pin,
     "unpin": Desk.unpin,
+    "record": Desk.record,
+    "recorded": Desk.recorded,
 }

@@ -17,6 +17,7 @@ from cachingclient.admission import (
     key_name,
     readable_again,
 )
+from cachingclient.scheduler.shapes import Shapes, transfer_seconds
 
 if TYPE_CHECKING:
     from dask.typing import Key
@@ -51,6 +52,7 @@ class Keeper:
             f"nothing that is held needs it, and it took less than {PASSING} times min-cost"
         )
         self._kept = kept
+        self._shapes = Shapes()
 
     def finished(self, ts: TaskState, startstops: Iterable[dict[str, Any]]) -> None:
         """A key has come into memory."""
@@ -62,9 +64,11 @@ class Keeper:
             if span["action"] == "compute":
                 ran += span["stop"] - span["start"]
         seconds = ran + OVERHEAD
-        paid = seconds + self._paid_for(ts) if ts.dependencies else seconds
-        books.paid[key] = paid
         name = key_name(key)
+        sharing = [(d.key, len(d.dependents)) for d in ts.dependencies] if ts.dependencies else ()
+        paid = books.paid.ran(key, name, seconds, sharing)
+        if plugin.ledger.journal is not None:
+            plugin.ledger.journal("ran", key, name, seconds, ts.nbytes, sharing)
         plugin.durations.ran(name, paid, ts.nbytes)
         busy = bool(scheduler.queued)
         plugin.overhead.ran(time.monotonic(), ran, scheduler.total_nthreads, busy)
@@ -81,18 +85,11 @@ class Keeper:
         if paid < self.min_cost * PASSING and (cheap := self._cheap(key, name, paid)):
             if books.refused.get(name) is not cheap:
                 books.refuse(key, cheap)
-        elif why := self._not_now(ts):
+        elif why := self._not_now(ts, paid):
             books.refuse(key, why)
         elif ts.waiters or ts.who_wants:
             # Where nobody wants or awaits it its release is decided already.
             self._offer(ts, paid)
-
-    def _paid_for(self, ts: TaskState) -> float:
-        paid, total = self.plugin.books.paid, 0.0
-        for d in ts.dependencies:
-            # Shared work is counted once, however many results share it.
-            total += paid.get(d.key, 0.0) / (len(d.dependents) or 1)
-        return total
 
     def _cheap(self, key: Key, name: Any, paid: float) -> str | None:
         """Why a key that is not dear is not worth keeping."""
@@ -117,11 +114,13 @@ class Keeper:
             return UPSTREAM
         return None
 
-    def _not_now(self, ts: TaskState) -> str | None:
+    def _not_now(self, ts: TaskState, paid: float) -> str | None:
         """Why a key is not kept as things are."""
         plugin, name = self.plugin, key_name(ts.key)
         if part := plugin.frames.why_not(name, ts.dependencies, plugin.ledger):
             return part
+        if self._is_sooner_computed(ts, name, paid):
+            return "takes longer to transfer than to compute"
         if not plugin.guards.complete():
             return UNGUARDED
         if not any(ws in plugin.scheduler.running for ws in ts.who_has or ()):
@@ -136,30 +135,42 @@ class Keeper:
             return SHARED
         return None
 
+    def _is_sooner_computed(self, ts: TaskState, name: Any, paid: float) -> bool:
+        # Who set min-cost to nothing wants whatever it costs.
+        if not self.min_cost or name in self.plugin.books.pinned:
+            return False
+        return transfer_seconds(self.plugin.scheduler, ts.nbytes) > paid
+
     def _offer(self, ts: TaskState, paid: float) -> None:
-        plugin, key = self.plugin, ts.key
+        plugin, key, name = self.plugin, ts.key, key_name(ts.key)
         clients, tasks = plugin.books.outputs.get(key, ((), 0))
         keep, victims = plugin.ledger.offer(
             key,
-            key_name(key),
+            name,
             paid,
             plugin.pressure.nbytes(ts),
             tasks,
             may_evict=not plugin.submissions.any(),
-            needed=plugin.books.alive.get(key_name(key)) is not False,
+            alive=plugin.books.alive.get(name),
             where=[ws.address for ws in ts.who_has or ()],
+            request=plugin.books.paid.request(name),
+            parts=self._shapes.parts(ts, name),
         )
         if victims:
             plugin.release.soon(victims)
         if not keep:
+            plugin.ledger.regrets.no_room(key, key_name(key), ts.get_nbytes())
             plugin.books.refuse(key, "no room: what is kept is worth more")
-            if key_name(key) in plugin.books.pinned:
+            if name in plugin.books.pinned:
                 plugin.warn(
-                    f"Not all of {key_name(key)} can be kept, although it is pinned: it "
+                    f"Not all of {name} can be kept, although it is pinned: it "
                     "is larger than the limit, or its workers' memory is needed."
                 )
             return
-        plugin.books.refused.pop(key_name(key), None)
+        plugin.books.refused.pop(name, None)
+        number = plugin.ledger.number(name)
+        if not number & (number - 1):  # now and then: counting takes longer than the rest
+            plugin.books.has(name, ts.group)
         plugin.holder.keep(ts)
         plugin.detaching.keep(key)
         for client in clients:

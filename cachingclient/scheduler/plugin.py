@@ -16,8 +16,9 @@ from distributed.diagnostics.plugin import SchedulerPlugin
 from cachingclient.admission import REJECTED, key_name
 from cachingclient.frames.data import Stash
 from cachingclient.frames.index import FrameIndex
+from cachingclient.history import History
 from cachingclient.ledger import Ledger
-from cachingclient.policy import CacheyPolicy
+from cachingclient.policy import make_policy
 from cachingclient.registry import PLUGINS
 from cachingclient.scheduler.audit import Audits
 from cachingclient.scheduler.books import Books
@@ -39,7 +40,9 @@ from cachingclient.scheduler.orphans import Orphans
 from cachingclient.scheduler.overhead import Overhead
 from cachingclient.scheduler.pressure import Pressure
 from cachingclient.scheduler.releasing import Release
+from cachingclient.scheduler.reporting import Reporter
 from cachingclient.scheduler.scaling import Scaling
+from cachingclient.scheduler.showing import Showing
 from cachingclient.scheduler.submissions import Submission, Submissions
 from cachingclient.scheduler.succession import go_on, take_over
 from cachingclient.scheduler.workers import Guards
@@ -92,15 +95,20 @@ class CachePlugin(SchedulerPlugin):
         then no hook of it is called.
         """
         found = scheduler.plugins.get(self.name)
+        if found is self:
+            return  # a scheduler that starts does so with what its preloads have started already
         old = found if isinstance(found, CachePlugin) else None
         if old is not None:
             old.step_aside()
         self.scheduler = scheduler
+        #: tells the time at which graphs are submitted, in seconds
+        self.clock: Callable[[], float] = time.monotonic
         self.loop = asyncio.get_running_loop()
         self.books = Books()
         self.holder = Holder(scheduler, self.switch_off)
-        policy = CacheyPolicy(self.settings["halflife"])
+        policy = make_policy(self.settings["policy"], self.settings["halflife"])
         self.ledger = Ledger(policy, 0)
+        self.history = History()
         self.submissions = Submissions(self.settings["lease_time"])
         self._learn_anew()
         if old is not None:
@@ -150,6 +158,11 @@ class CachePlugin(SchedulerPlugin):
             scheduler, self.settings["audit"], self._differs, self.detaching.tasks_of
         )
         self.undo.add(self.audits.close)
+        self.reporter = Reporter(self)
+        self.at_the_end.add(self.reporter.stop)
+        self.showing = Showing(self)
+        for end in (self.undo, self.at_the_end):  # a scheduler that closes runs the second alone
+            end.add(self.showing.remove)
 
     def _learn_anew(self) -> None:
         self.durations = Durations()
@@ -225,6 +238,7 @@ class CachePlugin(SchedulerPlugin):
         sources: Mapping[Any, str] = {},
         unsure: Collection[Any] = (),
         readers: Mapping[Any, Collection[Any]] = {},
+        alive: Mapping[Any, bool] = {},
     ) -> None:
         """Hear which names of the next graph may be kept, and which not."""
         self.erred.let_go()
@@ -232,9 +246,9 @@ class CachePlugin(SchedulerPlugin):
         self._compare(sources, unsure)
         self.release.stale(self.freshness.made(readers))
         self.books.allow(allowed)
-        self.ledger.policy.request()
+        number = self._submitted(client, {*allowed, *denied}, (), alive)
         used = [k for k in allowed if k in self.ledger]
-        self._use(used, skipped=len(used))
+        self._use(used, number, skipped=len(used))
 
     @guarded
     def open_submission(self, request: Request) -> Submission | None:
@@ -243,7 +257,6 @@ class CachePlugin(SchedulerPlugin):
             self.leave()
             return None
         self.erred.let_go()
-        self.ledger.policy.request()
         self.detaching.settle()
         self._compare(request.sources, request.unsure)
         submission = Submission(self, request, self.submissions.deadline())
@@ -309,22 +322,44 @@ class CachePlugin(SchedulerPlugin):
             if request.use:
                 self.books.allow(verdict.allowed - gone)
             self.books.deny({*verdict.denied, *gone})
-        self.books.living(request.alive)
+        names = {key_name(k) for k in keys}
+        if verdict is not None:
+            names.update(verdict.allowed, verdict.denied)
+        number = self._submitted(client, names, keys, request.alive)
         if submission.complete:
             self._tell_kept(client, list(keys)[:MANY_OUTPUTS])
         elif len(keys) <= MANY_OUTPUTS:
             self.books.asked(client, keys, submission.total // len(keys))
         used = [k for k in submission.used if k in self.ledger]
-        self._use(used, submission.skipped or sum(self.ledger.kept[k].tasks or 1 for k in used))
+        skipped = submission.skipped or sum(self.ledger.kept[k].tasks or 1 for k in used)
+        self._use(used, number, skipped)
         if not self.submissions.any():
             self.release.soon(self.ledger.over_limit())
 
-    def _use(self, keys: list[Key], skipped: int) -> None:
-        self.ledger.hit(keys)
+    def _submitted(
+        self,
+        client: str,
+        names: Collection[Any],
+        outputs: Collection[Key],
+        alive: Mapping[Any, bool],
+    ) -> int:
+        """Note a graph with these names; returns its number."""
+        policy, books, now = self.ledger.policy, self.books, self.clock()
+        policy.request(now)
+        books.alive.tell(client, alive)
+        told = {name: books.alive.get(name) for name in alive}
+        for name, is_alive in told.items():
+            policy.living(name, is_alive)
+        number = books.paid.submitted(names)
+        if self.ledger.journal is not None:
+            self.ledger.journal("submit", now, number, names, outputs, told)
+        return number
+
+    def _use(self, keys: list[Key], number: int, skipped: int) -> None:
+        self.ledger.hit(keys, number)
         self.ledger.skipped += skipped
         for key in keys:
             self.audits.used(key)
-            self.books.paid[key] = 0.0  # what is computed from it now did not pay for it
 
     def transition(self, key: Key, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         """Offer what has just been computed to the ledger, and notice what is gone."""
@@ -360,7 +395,7 @@ class CachePlugin(SchedulerPlugin):
 
     def log_event(self, topic: str, msg: Any) -> None:
         """Events are logged before the scheduler acts on them."""
-        if isinstance(msg, dict) and "action" in msg:
+        if isinstance(msg, dict) and "action" in msg and topic != NAME:
             self._event(topic, msg)
 
     @guarded
@@ -415,6 +450,8 @@ class CachePlugin(SchedulerPlugin):
         """When the last client that asked for caching has gone the idle time starts."""
         self.erred.let_go()
         self.desk.client_gone(client)
+        for name in self.books.alive.gone(client):
+            self.ledger.policy.living(name, self.books.alive.get(name))
 
     # -- what the parts ask for ------------------------------------------------
 
@@ -451,6 +488,10 @@ class CachePlugin(SchedulerPlugin):
         """Have all clients warn their users: each once."""
         for client in self.desk.clients:
             self._tell(client, {"op": "cachingclient-warning", "text": text})
+
+    def hint(self, client: str, text: str) -> None:
+        """Tell a client what would have saved a lot of work."""
+        self._tell(client, {"op": "cachingclient-hint", "text": text})
 
     def _tell_workers(self, detached: list[TaskState]) -> None:
         self.guards.forget_ancestors(detached)

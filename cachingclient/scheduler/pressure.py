@@ -105,14 +105,13 @@ class Pressure:
         ts = self.scheduler.tasks[key]
         nbytes = self.nbytes(ts)
         self.sizes.ran(ts.prefix.name, nbytes)
-        kept = self.plugin.ledger.kept
-        if kept and ts.dependencies:
-            places = self.plugin.ledger.places
+        ledger = self.plugin.ledger
+        if ledger.kept and ts.dependencies:
             for d in ts.dependencies:
-                if d.key in kept:
+                if d.key in ledger.kept:
                     for ws in ts.who_has or ():
                         if ws in (d.who_has or ()):
-                            places.came(d.key, ws.address)
+                            ledger.came(d.key, ws.address)
         if nbytes > self._small:  # many small ones are noticed at the next reading
             for ws in ts.who_has or ():
                 self.relieve(ws)
@@ -199,7 +198,7 @@ class Pressure:
             return
         kept = self.plugin.holder.client.wants_what
         ours = {ts.key for ts in kept & ws.has_what if ts.key in self.plugin.ledger}
-        self.plugin.ledger.places.moved(ws.address, ours)
+        self.plugin.ledger.moved(ws.address, ours)
         now = time.monotonic()
         self._recount_at = now + (now - start) / RECOUNT
 

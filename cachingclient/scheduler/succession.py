@@ -22,6 +22,7 @@ def take_over(new: CachePlugin, old: CachePlugin) -> None:
     new.submissions = old.submissions
     new.submissions.lease_time = new.settings["lease_time"]
     new.ledger.succeed(old.ledger)
+    new.history = old.history
 
 
 def go_on(new: CachePlugin, old: CachePlugin) -> None:

@@ -1,0 +1,1 @@
+"""What a scheduler serves of its cache: pages, routes, metrics and reports."""
