@@ -169,10 +169,19 @@ class Families:
         if isinstance(operand, _SIMPLE):
             return operand
         known = self._tokens.get(id(operand))
-        if known is None or known[0] is not operand:
-            known = operand, tokenize(_ordered(operand), ensure_deterministic=True)
-            self._tokens.note(id(operand), known)
-        return known[1]
+        if known is not None and known[0] is operand:
+            return known[1]
+        token = tokenize(_ordered(operand), ensure_deterministic=True)
+        if not _is_data(operand):
+            self._tokens.note(id(operand), (operand, token))
+        return token
+
+
+def _is_data(operand: Any) -> bool:
+    """Whether an operand may be large: what a user lets go of must not be held here."""
+    while type(operand) in (list, tuple) and operand:
+        operand = operand[0]
+    return hasattr(operand, "dtype") or hasattr(operand, "dtypes")
 
 
 def _ordered(operand: Any) -> Any:

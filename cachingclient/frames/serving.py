@@ -114,19 +114,23 @@ def ask(leaf: Leaf, family: Family, only_length: bool) -> None:
 
 def note(leaf: Leaf, name: str, family: Family) -> None:
     """Note that a leaf may be kept under its own name."""
-    _note(family, name, leaf.columns, leaf.series, leaf.units)
+    units = leaf.units if leaf.filtered or leaf.together else None
+    _note(family, name, leaf.columns, leaf.series, units)
 
 
 def _note(
     family: Family,
     name: str,
     columns: tuple[Any, ...],
-    series: bool,
-    units: Iterable[tuple[int, ...]],
+    series: bool = False,
+    units: Iterable[tuple[int, ...]] | None = None,
 ) -> None:
-    if name not in family.frames:
-        at = {unit: n for n, unit in enumerate(units)}
-        family.frames.note(name, Frame(name, columns, series, at))
+    """Note a frame, which has all files one by one if no units are given."""
+    frame = family.frames.get(name)
+    if frame is None:
+        at = None if units is None else {unit: n for n, unit in enumerate(units)}
+        frame = Frame(name, columns, series, at)
+    family.frames.note(name, frame)
 
 
 class _Serving:
@@ -171,7 +175,7 @@ class _Serving:
         sources = [
             Source((frame.name, n), frame.columns, frame.series)
             for frame in self._frames
-            if (n := frame.at.get(unit)) is not None and self._is_there((frame.name, n))
+            if (n := frame.number(unit)) is not None and self._is_there((frame.name, n))
         ]
         return cover(wanted, sources, self.leaf.kind)
 
@@ -246,7 +250,7 @@ class _Serving:
         if seconds is not None and seconds < self.view.min_cost:
             return  # it would not be kept
         most = self._number_that_fits(name)
-        _note(self.family, name, columns, False, ((file,) for file in range(self.leaf.total)))
+        _note(self.family, name, columns)
         for n in self.rest:
             (file,) = self.leaf.units[n]
             # Always the same ones, whatever was kept before.
@@ -293,7 +297,7 @@ class _Serving:
             self.family.by_file = any(
                 self.view.number_kept(frame.name)
                 and not wanted.isdisjoint(frame.columns)
-                and not any(unit in frame.at for unit in self.leaf.units)
+                and all(frame.number(unit) is None for unit in self.leaf.units)
                 for frame in self._frames
             )
         return self.family.by_file and self._can_concatenate()
@@ -312,7 +316,7 @@ class _Serving:
 
     def _file(self, reader: Any, file: int, columns: tuple[Any, ...]) -> Source:
         name = expr_name(reader)
-        _note(self.family, name, columns, False, ((file,) for file in range(self.leaf.total)))
+        _note(self.family, name, columns)
         return self._read_file(reader, file, columns)
 
     def _read_file(self, reader: Any, file: int, columns: tuple[Any, ...] = ()) -> Source:
