@@ -46,6 +46,8 @@ class View(Protocol):
     min_cost: float
     #: keys that are kept
     kept: Container[Key]
+    #: what was learnt of the cost of tasks
+    experience: Any
 
     def number_kept(self, name: str) -> int:
         """How many keys of a name are kept."""
@@ -298,9 +300,16 @@ class _Serving:
                 self.view.number_kept(frame.name)
                 and not wanted.isdisjoint(frame.columns)
                 and all(frame.number(unit) is None for unit in self.leaf.units)
+                and self._pays(frame)
                 for frame in self._frames
             )
         return self.family.by_file and self._can_concatenate()
+
+    def _pays(self, frame: Frame) -> bool:
+        """Whether reading a file takes longer than a task of its own costs."""
+        seconds = self.view.seconds(frame.name)
+        files = len(next(iter(frame.at), (0,))) if frame.at else 1
+        return seconds is None or seconds / files > self.view.experience.task_overhead
 
     def _read_by_file(self) -> None:
         leaf = self.leaf
