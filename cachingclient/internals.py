@@ -460,6 +460,12 @@ def fused_files(node: Any) -> list[Sequence[int]]:
     return node._fusion_buckets
 
 
+def converts_strings(node: Any) -> bool | None:
+    """Whether a reader of parquet makes words strings of pyarrow, which its name may not tell."""
+    found: bool | None = dataset_info(node)[0].get("kwargs", {}).get("convert_string")
+    return found
+
+
 def as_series(node: Any) -> bool:
     """Whether a reader gives the only column that it was asked for as a series."""
     return bool(node.operand("_series")) and node._meta.ndim == 1

@@ -77,8 +77,8 @@ class Watch:
             found.update(frames.sources)
         for hlg in graphs:
             found.update(self.sources.of_graph(hlg))
-        seen = self._look(found, functions_of(expr, graphs), graphs)
-        if not frames.readers:
+        seen = self._look(found, functions_of(expr, graphs), graphs, frames.settings)
+        if not frames.made_of and not frames.readers:
             return seen
         made_of = {n: set(s) for n, s in seen.made_of.items()}
         for name, families in frames.made_of.items():
@@ -100,8 +100,10 @@ class Watch:
         found: Mapping[Any, Any],
         functions: Mapping[Any, Iterable[Any]],
         graphs: Iterable[HighLevelGraph],
+        settings: Mapping[str, str] = {},
     ) -> Seen:
         digests, made_of = _code_of(functions)
+        digests.update(settings)
         unsure: frozenset[Any] = frozenset()
         remarks: dict[Any, str] = {}
         if found:

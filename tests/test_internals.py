@@ -951,6 +951,16 @@ def test_a_reader_is_asked_for_other_columns_and_files(frame_files, read):
     assert list(frame.columns) == ["d"] and list(frame.d) == [4, 5]
 
 
+@pytest.mark.filterwarnings("ignore:The inplace keyword")
+def test_whether_words_become_strings_of_pyarrow(frame_files):
+    for convert in (True, False):
+        with dask.config.set({"dataframe.convert-string": convert}):
+            reader = reader_of(read_parquet(frame_files)[["a", "b"]])
+            assert internals.converts_strings(reader) is convert
+            for read in (read_csv, read_arrow):  # those say it in their names
+                assert internals.converts_strings(reader_of(read(frame_files)[["a"]])) is None
+
+
 def test_partitions_that_were_selected(frame_files):
     head = reader_of(read_csv(frame_files).head(1, compute=False))
     assert internals.selected_partitions(head) == (0,)

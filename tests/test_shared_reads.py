@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import textwrap
 import time
+import weakref
 from pathlib import Path
 
 import cloudpickle
@@ -520,3 +522,55 @@ def test_frames_that_were_lost_with_a_worker_are_read_again(keen, files, reader)
     assert f.x.sum().compute() == pytest.approx(PDF.x.sum())
     same(f.groupby("k").a.max().compute(), PDF.groupby("k").a.max())
     same(f[["a", "x"]].max().compute(), PDF[["a", "x"]].max())
+
+
+# -- settings that names do not tell -------------------------------------------------
+
+
+def test_other_number_of_files_read_at_once(keen, tmp_path):
+    """dask calls what reads two files a partition by the name of what reads four."""
+    utils_frames.write(tmp_path, PDF, files=16)
+    time.sleep(0.05)
+
+    def rows():
+        f = utils_frames.read_arrow(tmp_path)[["a", "b", "s", "k", "j"]]
+        return f.map_partitions(len).compute().tolist()
+
+    seen = []
+    setting = "dataframe.parquet.minimum-partition-size"
+    for minimum in (1, 1500, 6000, 1):
+        with dask.config.set({setting: minimum}):
+            got = rows()
+            with keen.cache.disabled():
+                assert got == rows()
+            seen.append(len(got))
+    assert sum(got) == len(PDF)
+    assert len(set(seen)) > 2
+
+
+@pytest.mark.parametrize("reader", ["read_parquet", "read_arrow"])
+def test_strings_under_another_setting(keen, tmp_path, reader):
+    pdf = PDF.assign(s=PDF.s.astype(object))
+    utils_frames.write(tmp_path, pdf)
+    time.sleep(0.05)
+    for convert in (False, True, True, False):
+        with dask.config.set({"dataframe.convert-string": convert}):
+            f = getattr(utils_frames, reader)(tmp_path)
+            got = f[["s"]].compute().s.dtype, f[["a", "s"]].compute().s.dtype
+            with keen.cache.disabled():
+                assert got == (f[["s"]].compute().s.dtype,) * 2
+
+
+def test_rewriting_keeps_no_expression(keen, files):
+    """dask finds those that are in memory again, and what they knew of their partitions."""
+    f = utils_frames.read_parquet(files)
+    gc.collect()
+    gc.disable()
+    try:
+        x = f.x.sum()
+        x.compute()
+        node = weakref.ref(x.optimize(fuse=False).expr)
+        del x
+        assert node() is None
+    finally:
+        gc.enable()

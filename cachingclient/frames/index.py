@@ -9,6 +9,7 @@ from typing import Any
 from cachingclient.admission import PART
 from cachingclient.bounded import Bounded
 from cachingclient.frames.canonical import Identity, Parts
+from cachingclient.frames.leaves import Reader
 
 #: Nodes, identities and names that are remembered, and families.
 REMEMBERED, FAMILIES = 20_000, 1_000
@@ -74,6 +75,23 @@ class FrameIndex:
         self._errors = Bounded(FEW)
         self._twins = Bounded(REMEMBERED)
         self._families = Bounded(FAMILIES)
+        #: {name of a node that reads: what was said of it}
+        self._said = Bounded(MANY)
+
+    def agree(self, readers: Mapping[str, Reader]) -> None:
+        """Forget all if a node is another one than before, although it has the same name.
+
+        Parameters
+        ----------
+        readers : mapping
+            {name of a node that reads: what the client says of it}
+        """
+        said = {name: (reader.family, reader.units) for name, reader in readers.items()}
+        if any(self._said.get(name, what) != what for name, what in said.items()):
+            for known in (self.identities, self._twins, self._families, self._said):
+                known.clear()
+        for name, what in said.items():
+            self._said.note(name, what)
 
     def is_new(self, error: Exception) -> bool:
         """Whether an error is another one than before."""

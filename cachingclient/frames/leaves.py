@@ -17,6 +17,7 @@ from cachingclient.internals import (
     Expr,
     FrameKinds,
     as_series,
+    converts_strings,
     expr_name,
     frame_kinds,
     fused_files,
@@ -43,13 +44,17 @@ WANTED = frozenset(
 _SIMPLE = (str, int, float, bool, type(None))
 
 
+#: Files of each partition.
+Units = tuple[tuple[int, ...], ...]
+
+
 class Reader(NamedTuple):
     """What a client says of one leaf."""
 
     #: what it reads
     family: str
     #: files of each partition, where several are read as one
-    units: tuple[tuple[int, ...], ...] | None
+    units: Units | None
     #: bytes of all its files, as far as known
     nbytes: int | None = None
 
@@ -68,7 +73,7 @@ class Leaf:
     #: whether the only column is given as a series
     series: bool
     #: files of each partition
-    units: tuple[tuple[int, ...], ...]
+    units: Units
     #: files in all
     total: int
     #: whether only some of them were asked for
@@ -123,6 +128,29 @@ def _reader(node: Any, kinds: FrameKinds) -> Any:
     return node.operand("_expr") if isinstance(node, kinds.FusedIO) else node
 
 
+def unsaid(node: Any) -> tuple[Units | None, bool | None]:
+    """What follows from settings of dask, and is not in the name of what reads.
+
+    Parameters
+    ----------
+    node : Expr
+        As `readers` gives them.
+
+    Returns
+    -------
+    tuple
+        Files of each partition where several are read as one, and whether words become strings of
+        pyarrow; None for what the name tells.
+    """
+    kinds = frame_kinds()
+    assert kinds is not None
+    reader = _reader(node, kinds)
+    units = None
+    if reader is not node:
+        units = tuple(tuple(files) for files in fused_files(node))
+    return units, converts_strings(reader)
+
+
 class Families:
     """Tells what leaves read."""
 
@@ -139,13 +167,13 @@ class Families:
         node : Expr
             As `readers` gives them.
         """
-        name = expr_name(node)
-        if name not in self._known:
-            self._known.note(name, self._find(node))
-        found: Reader | None = self._known[name]
+        key = expr_name(node), unsaid(node)
+        if key not in self._known:
+            self._known.note(key, self._find(node, *key[1]))
+        found: Reader | None = self._known[key]
         return found
 
-    def _find(self, node: Any) -> Reader | None:
+    def _find(self, node: Any, units: Units | None, strings: bool | None) -> Reader | None:
         kinds = frame_kinds()
         assert kinds is not None
         reader = _reader(node, kinds)
@@ -157,12 +185,10 @@ class Families:
             ]
             # fsspec's file systems have the number of the process in their tokens.
             parts.append(getattr(reader, "checksum", None))
+            parts.append(strings)
             family = tokenize(type(reader).__name__, parts, ensure_deterministic=True)
         except (TokenizationError, RuntimeError):
             return None
-        units = None
-        if reader is not node:
-            units = tuple(tuple(files) for files in fused_files(node))
         return Reader(f"{reader_label(reader)}-{family}", units)
 
     def _token(self, operand: Any) -> Any:

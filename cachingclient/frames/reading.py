@@ -6,13 +6,22 @@ and is let go of whichever of them is the first to show that the files have chan
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from cachingclient.bounded import Bounded
-from cachingclient.frames.leaves import DATA, WANTED, Families, Reader, kind_of, readers
+from cachingclient.frames.leaves import (
+    DATA,
+    WANTED,
+    Families,
+    Reader,
+    kind_of,
+    readers,
+    unsaid,
+)
 from cachingclient.internals import Expr, expr_name, frame_kinds
 
 #: Families whose files and size are remembered, and files that are looked at for it.
@@ -29,6 +38,8 @@ class Read:
     sources: dict[str, frozenset[Any]] = field(default_factory=dict)
     #: {name of a node of the expression: families that it reads}
     made_of: dict[str, set[str]] = field(default_factory=dict)
+    #: {what stands for settings that a name does not tell: their digest}
+    settings: dict[str, str] = field(default_factory=dict)
 
 
 class Reading:
@@ -51,6 +62,7 @@ class Reading:
         """Look at an expression."""
         read = Read()
         for name, node in readers(expr):
+            self._note_settings(read, name, node)
             reader = self._families.reader(node)
             if reader is None:
                 continue
@@ -69,6 +81,17 @@ class Reading:
             self._known.note(family, self._sources(node, WANTED))
         found: frozenset[Any] = self._known[family]
         return found
+
+    def _note_settings(self, read: Read, name: str, node: Expr) -> None:
+        """A setting is a source, too: what was made under another one has the same name."""
+        what = unsaid(node)
+        if what == (None, None):
+            return
+        source = f"settings:{expr_name(node)}"
+        digest = hashlib.blake2b(repr(what).encode(), digest_size=16)
+        read.settings[source] = digest.hexdigest()
+        for reader in (name, expr_name(node)):
+            read.made_of.setdefault(reader, set()).add(source)
 
     def _is_data(self, node: Expr) -> bool:
         kinds = frame_kinds()

@@ -106,9 +106,30 @@ def rewrite(
     index : FrameIndex
     view : View
     """
+    index.agree(readers)
     rewriting = _Rewriting(expr, readers, index, view)
     rewriting.walk()
     return rewriting.finish(set(outputs))
+
+
+class _Leaves:
+    """Tells what nodes read.
+
+    This is apart from what rewrites, which would refer to itself: dask finds a node that is still
+    in memory by its name, with what it knew of its partitions under other settings.
+    """
+
+    def __init__(self, readers: Mapping[str, Reader]) -> None:
+        self._readers = readers
+        self._known: dict[str, Leaf | None] = {}
+
+    def __call__(self, node: Any) -> Leaf | None:
+        name = expr_name(node)
+        if name not in self._readers:
+            return None
+        if name not in self._known:
+            self._known[name] = leaf_of(node, self._readers[name])
+        return self._known[name]
 
 
 class _Rewriting:
@@ -120,8 +141,9 @@ class _Rewriting:
         kinds = frame_kinds()
         assert kinds is not None
         self.kinds = kinds
-        self.expr, self.readers = expr, readers
+        self.expr = expr
         self.index, self.view = index, view
+        self._leaf = _Leaves(readers)
         self.identities = Identities(self._leaf, index.identities)
         self.tasks: dict[Key, Any] = {}
         #: {key: kept key of the same value}
@@ -131,21 +153,12 @@ class _Rewriting:
         #: {key of a task that takes no time: whether it copies nothing}
         self.minor: dict[Key, bool] = {}
         self.made_of: dict[str, set[str]] = {}
-        self._leaves: dict[str, Leaf | None] = {}
         self._users: dict[str, list[Any]] = {}
         self._work: list[Any] = [expr]
         self._seen: set[str] = set()
         self._inside: set[str] = set()
         self._waiting: list[_Waiting] = []
         self._coming: set[Key] = set()
-
-    def _leaf(self, node: Any) -> Leaf | None:
-        name = expr_name(node)
-        if name not in self.readers:
-            return None
-        if name not in self._leaves:
-            self._leaves[name] = leaf_of(node, self.readers[name])
-        return self._leaves[name]
 
     # -- from the outputs down -------------------------------------------------
 
