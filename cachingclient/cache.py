@@ -191,6 +191,8 @@ class Cache:
     def resize(self, limit: float | str) -> None:
         """Change how much may be kept, for all clients of the scheduler.
 
+        What is pinned stays where that is less than it has; 0 lets go of everything.
+
         Parameters
         ----------
         limit : int, float or str
