@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
-import warnings
 from typing import IO, TYPE_CHECKING, Any
+
+from cachingclient.telling import tell
 
 if TYPE_CHECKING:
     from cachingclient.session import Session
@@ -111,7 +112,7 @@ class Recording:
     def _incomplete(self) -> None:
         if not self._ended:
             self._ended = True
-            warnings.warn("The recording is not complete", stacklevel=2)
+            tell("The recording is not complete")
 
     def _write(self, lines: list[Any]) -> None:
         for line in lines:
