@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from html import escape
@@ -18,6 +17,7 @@ from cachingclient.explaining import Explanation
 from cachingclient.info import CacheInfo, Entries, entries_from_message, from_message
 from cachingclient.panel import with_panel
 from cachingclient.recording import Recording, open_trace
+from cachingclient.telling import tell
 
 if TYPE_CHECKING:
     from cachingclient.session import Session
@@ -79,7 +79,7 @@ class Cache:
             if wish or (session.settings.cache_limit and not session.said_absent):
                 session.said_absent = True
                 text = absent or "The scheduler keeps no cache now."
-                warnings.warn(f"{text} client.cache.{method}() has no effect.", stacklevel=2)
+                tell(f"{text} client.cache.{method}() has no effect.")
             return default
 
         return self._session.client.sync(ask)
@@ -190,6 +190,8 @@ class Cache:
 
     def resize(self, limit: float | str) -> None:
         """Change how much may be kept, for all clients of the scheduler.
+
+        What is pinned stays where that is less than it has; 0 lets go of everything.
 
         Parameters
         ----------

@@ -10,8 +10,9 @@ import contextlib
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import zip_longest
 from typing import Any, NamedTuple
 
 import distributed.worker as distributed_worker
@@ -68,6 +69,14 @@ def dataset_info(expr: Expr) -> tuple[Mapping[str, Any], Any]:
     if not hasattr(type(expr), "_dataset_info"):
         return {}, None
     return expr._dataset_info, getattr(expr, "fs", None)
+
+
+def other_operands(expr: Expr, names: Container[str]) -> list[Any]:
+    """Operands of an expression but those of some names."""
+    if not names:
+        return list(expr.operands)
+    named = zip_longest(type(expr)._parameters[: len(expr.operands)], expr.operands)
+    return [operand for name, operand in named if name not in names]
 
 
 def as_computed(collection: Any) -> Expr:

@@ -393,7 +393,9 @@ class Ledger:
         needs = [Need(self.places.over(w), self.places.at(w)) for w in self.places.crowded()]
         needs.append(Need(self.currsize - self.limit))
         victims = self._collect(needs, lambda key: True)
-        if victims is None:  # what is pinned is more than the limit by now
+        if not self.limit:  # switched off: nothing stays, pinned or not
+            victims = list(self.kept)
+        elif victims is None:  # what is pinned is more than the limit by now
             victims = [k for k in self.ranked(self.kept) if not self.is_pinned(k)]
         self._evict(victims, LIMIT)
         return victims

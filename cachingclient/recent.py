@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Collection
 
@@ -51,7 +52,10 @@ class RecentKeys:
         """Whether all of some keys are kept, as far as is known; these are the most recent then."""
         found = bool(keys) and all(k in self._keys for k in keys)
         if found:
-            self.kept([k for k in keys if k in self._keys])
+            for key in keys:
+                # Another thread may hear just now that it was dropped: it must not come back.
+                with contextlib.suppress(KeyError):
+                    self._keys.move_to_end(key)
         return found
 
     def clear(self) -> None:

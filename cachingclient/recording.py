@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 import json
 import os
-import warnings
 from typing import IO, TYPE_CHECKING, Any
+
+from cachingclient.telling import tell
 
 if TYPE_CHECKING:
     from cachingclient.session import Session
@@ -59,6 +60,8 @@ class Recording:
         self._session = session
         self._file = file
         self._task: asyncio.Task[None] | None = None
+        #: whether no more events come, although nobody has stopped it
+        self._ended = False
         #: events that were written
         self.events = 0
 
@@ -91,20 +94,25 @@ class Recording:
 
     async def _fetch(self, stop: bool = False) -> bool:
         """Write what is new; returns whether there will be more."""
-        session = self._session
-        if session.scheduler_id is None:
+        if self._ended:
             return False
-        try:
-            answer = await session.call("recorded", client=session.client.id, stop=stop)
-        except OSError:
-            answer = None
-        if answer is None:  # the scheduler has gone, or its cache
+        session, answer = self._session, None
+        if session.scheduler_id is not None and session.client.status == "running":
+            with contextlib.suppress(OSError):
+                answer = await session.call("recorded", client=session.client.id, stop=stop)
+        if answer is None:  # the scheduler has gone, or its cache, or the client
+            self._incomplete()
             return False
         self._write(answer["events"])
         self.events += len(answer["events"])
         if answer["overrun"]:
-            warnings.warn("The recording is not complete", stacklevel=2)
+            self._incomplete()
         return not answer["overrun"]
+
+    def _incomplete(self) -> None:
+        if not self._ended:
+            self._ended = True
+            tell("The recording is not complete")
 
     def _write(self, lines: list[Any]) -> None:
         for line in lines:
@@ -126,7 +134,14 @@ class Recording:
 
     def stop(self) -> Any:
         """End the recording; a second time does nothing. Awaitable on an asynchronous client."""
-        return self._session.client.sync(self._stop)
+        client = self._session.client
+        if client.status == "closed" and not client.asynchronous:
+            # Its event loop may be closed as well.
+            if not self._file.closed:
+                self._incomplete()
+                self._file.close()
+            return None
+        return client.sync(self._stop)
 
     def __enter__(self) -> Recording:
         return self

@@ -229,9 +229,10 @@ class Sending:
 
     def _request(self, keys: list[Key], **kwargs: Any) -> Request:
         session = self.session
-        assert session.scheduler_id is not None
         rules = session.settings.rules
-        return Request(session.scheduler_id, session.client.id, tuple(keys), rules=rules, **kwargs)
+        # The cache may have left since: nobody opens such an envelope then.
+        scheduler = session.scheduler_id or ""
+        return Request(scheduler, session.client.id, tuple(keys), rules=rules, **kwargs)
 
     def _as_asked(
         self, futures: dict[Key, Future], renamed: Mapping[Key, Key]

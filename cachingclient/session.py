@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
@@ -32,6 +31,7 @@ from cachingclient.scattering import scatter
 from cachingclient.scheduler.desk import NAME
 from cachingclient.scheduler.plugin import CachePlugin
 from cachingclient.sending import Sending, Wish
+from cachingclient.telling import tell
 from cachingclient.voice import Voice
 from cachingclient.watching import Watch
 
@@ -164,7 +164,7 @@ class Session:
     def _warn(self, text: str) -> None:
         if text not in self._warned:
             self._warned.add(text)
-            warnings.warn(text, stacklevel=2)
+            tell(text)
 
     def _listen(self) -> None:
         handlers = internals.stream_handlers(self.client)

@@ -61,7 +61,7 @@ class Watch:
         self.elsewhere = False
         self._digests = Bounded(REMEMBERED)
         self._made_of = Bounded(REMEMBERED)
-        self._reading = Reading(self.sources.of_node)
+        self._reading = Reading(self.sources.of_reader)
 
     def look(self, expr: Expr) -> Seen:
         """Look at the sources of an expression."""

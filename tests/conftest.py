@@ -12,6 +12,11 @@ import dask
 import helpers
 import pytest
 
+from cachingclient.scheduler import detaching
+
+# Small graphs are packed too.
+detaching.ROOM = 0
+
 # Not in a fixture: distributed.utils_test puts back what it finds when it is imported.
 dask.config.set({"distributed.scheduler.validate": True})
 

@@ -174,6 +174,17 @@ def test_bad_setting_names_its_key(key, value):
             Client("tcp://127.0.0.1:9", timeout="1s")
 
 
+def test_each_client_is_told_each_time(cluster):
+    """As Python shows warnings by default: a text once a line of code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("default")
+        for _ in range(2):
+            with Client(cluster, cache_limit=0) as client:
+                for _ in range(2):
+                    client.cache.resize("1 GiB")
+    assert len([w for w in caught if "resize() has no effect" in str(w.message)]) == 4
+
+
 def test_limit_zero():
     with Client(**INPROC, cache_limit=0) as client:
         with warnings.catch_warnings():

@@ -45,6 +45,24 @@ def test_ancestors_are_forgotten(c):
     c.wait_forgotten()
 
 
+def test_few_tasks_are_left_as_they_are(c, monkeypatch):
+    monkeypatch.setattr(detaching, "ROOM", 60)
+    x = build()
+    assert x.sum().compute() == SUM
+    helpers.forgotten(c.client)
+    c.on_loop(c.detaching._sweep)
+    kept = [c.scheduler.tasks[k] for k in c.plugin.ledger.kept]
+    assert kept and all(ts.run_spec is not None for ts in kept)
+    many = da.full(80, 1, chunks=1).map_blocks(lambda block: block + 1, meta=META)
+    assert many.sum().compute() == 160
+    helpers.forgotten(c.client)
+    wait_until(lambda: any(ts.run_spec is None for ts in c.scheduler.tasks.values()))
+    wait_until(lambda: len(c.scheduler.tasks) <= max(60, len(c.plugin.ledger.kept)))
+    helpers.ran()
+    assert x.mean().compute() == SUM / BLOCKS
+    assert many.max().compute() == 2 and not helpers.calls()
+
+
 def test_workers_forget_them_too(c):
     """They would know of each task for as long as they have what was made of it."""
     x = c.warm()

@@ -6,7 +6,7 @@ import dask
 import pandas as pd
 import pytest
 import utils_frames
-from helpers import INPROC, KEEN, count, forgotten, ran, validate
+from helpers import INPROC, KEEN, count, forgotten, ran, validate, wait_until
 from utils_frames import FILES, read_since, same, table
 
 import cachingclient
@@ -125,6 +125,8 @@ def shared():
 def one(shared, monkeypatch):
     """That client, with nothing kept."""
     forgotten(shared)
+    # What still runs may be kept after it.
+    wait_until(lambda: not any(shared.processing().values()))
     shared.cache.clear()
     utils_frames.counting(monkeypatch)
     read_since()

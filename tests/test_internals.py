@@ -889,6 +889,15 @@ def test_kinds_of_frames_are_known_where_dataframes_are():
     assert issubclass(kinds.FusedParquetIO, kinds.FusedIO)
 
 
+def test_operands_of_an_expression_have_names():
+    reader = reader_of(dd.from_map(user, [1, 2], meta=pd.DataFrame({"a": [1]})))
+    rest = internals.other_operands(reader, {"iterables"})
+    assert internals.other_operands(reader, ()) == list(reader.operands)
+    assert len(rest) == len(reader.operands) - 1
+    assert any(o is user for o in rest)
+    assert not any(o is reader.operand("iterables") for o in rest)
+
+
 def test_several_frames_arrive_as_a_sequence(frame_files):
     f = read_csv(frame_files)
     expr = asked(f.a.sum(), f.b.sum()).expr

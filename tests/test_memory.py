@@ -169,6 +169,19 @@ async def test_replicas_count_where_they_are():
 
 
 @gen_test(config=FAST)
+async def test_copies_grow_nothing_beyond_a_workers_share():
+    async with Cluster() as c:
+        for i in range(2):
+            await c.ask(block, i)
+        x = c.submit(block, 10, on=1)
+        await x
+        await c.submit(total, x, on=0)
+        places = c.plugin.ledger.places
+        await until(lambda: all(c.kept_bytes(w) <= 2 * MB for w in c.workers))
+        assert all(places.held(w.address) <= 2 * MB for w in c.workers)
+
+
+@gen_test(config=FAST)
 async def test_copies_that_nothing_tells_of_are_found_and_lost():
     async with Cluster() as c:
         key, _ = await c.ask(block, 1)

@@ -81,6 +81,18 @@ def test_a_lower_limit_leaves_what_is_pinned(client):
     assert kept(client, x) == BLOCKS
 
 
+def test_a_limit_of_nothing_switches_the_cache_off_and_on_again(client):
+    x = build()
+    client.cache.pin(x)
+    assert x.sum().compute() == BLOCKS * SIZE
+    maxsize = client.cache.info().maxsize
+    client.cache.resize(0)
+    assert (client.cache.info().currsize, kept(client, x)) == (0, 0)
+    client.cache.resize(maxsize)
+    assert x.max().compute() == 1
+    assert kept(client, x) == BLOCKS
+
+
 def test_clear_lets_it_go_and_it_is_kept_again(client):
     x = build()
     client.cache.pin(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import sys
 import time
@@ -185,6 +186,28 @@ def test_whoever_records_and_goes_leaves_nothing(keen, tmp_path):
         assert plugin.ledger.journal is not None
     helpers.wait_until(lambda: plugin.ledger.journal is None)
     keen.cache.record(tmp_path / "mine").stop()
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_a_client_that_closes_while_it_records(own, keen, tmp_path):
+    """The rest cannot be fetched any more: that is said, once, and the file is closed."""
+    with pytest.warns(UserWarning, match="not complete") as caught:
+        with helpers.logged("asyncio") as messages:
+            client = Client(**helpers.INPROC) if own else Client(keen.cluster)
+            with client.cache.record(tmp_path / "trace") as recording:
+                client.close()
+                recording.stop()
+            gc.collect()
+    assert not messages and "closed" in repr(recording)
+    assert len([w for w in caught if "not complete" in str(w.message)]) == 1
+
+
+def test_a_cache_that_goes_while_it_is_recorded(keen, tmp_path):
+    plugin = keen.cluster.scheduler.plugins["cachingclient"]
+    with pytest.warns(UserWarning, match="not complete"):
+        with keen.cache.record(tmp_path / "trace"):
+            plugin.loop.call_soon_threadsafe(plugin.leave)
+            helpers.wait_until(lambda: keen.cache._session.scheduler_id is None)
 
 
 def test_a_client_without_a_cache(tmp_path):

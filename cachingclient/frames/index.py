@@ -11,10 +11,10 @@ from cachingclient.bounded import Bounded
 from cachingclient.frames.canonical import Identity, Parts
 from cachingclient.frames.leaves import Reader
 
-#: Nodes, identities, families, and names that are remembered.
-REMEMBERED = 20_000
+#: Nodes, identities and names that are remembered, and families.
+REMEMBERED, FAMILIES = 20_000, 1_000
 #: Nodes of one identity, and frames of one family, that are remembered.
-FEW, MANY = 20, 200
+FEW, MANY = 20, 100
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,22 @@ class Frame:
     columns: tuple[Any, ...]
     #: whether its only column is a series
     series: bool
-    #: {files of a partition: its number}
-    at: Mapping[tuple[int, ...], int]
+    #: {files of a partition: its number}; None where each partition is the file of its number
+    at: Mapping[tuple[int, ...], int] | None = None
+
+    def number(self, unit: tuple[int, ...]) -> int | None:
+        """Number of the partition that some files are, if there is one.
+
+        Examples
+        --------
+        >>> Frame("x", ("a",), False).number((3,))
+        3
+        >>> Frame("x", ("a",), False, {(2, 3): 1}).number((2, 3))
+        1
+        """
+        if self.at is not None:
+            return self.at.get(unit)
+        return unit[0] if len(unit) == 1 else None
 
 
 @dataclass
@@ -60,7 +74,7 @@ class FrameIndex:
         #: errors that have been told
         self._errors = Bounded(FEW)
         self._twins = Bounded(REMEMBERED)
-        self._families = Bounded(REMEMBERED)
+        self._families = Bounded(FAMILIES)
         #: {name of a node that reads: what was said of it}
         self._said = Bounded(MANY)
 

@@ -36,7 +36,7 @@ CSV, PARQUET, MAP = "csv", "parquet", "map"
 DATA = "data"
 
 #: Operands that say what is wanted, or are found out when it is asked for.
-_WANTED = frozenset(
+WANTED = frozenset(
     {"columns", "_series", "_partitions", "_dataset_info_cache", "_pq_length_stats"}
     | {"_pd_length_stats"}
 )
@@ -181,7 +181,7 @@ class Families:
             parts = [
                 self._token(operand)
                 for parameter, operand in zip(type(reader)._parameters, reader.operands)
-                if parameter not in _WANTED
+                if parameter not in WANTED
             ]
             # fsspec's file systems have the number of the process in their tokens.
             parts.append(getattr(reader, "checksum", None))
@@ -195,10 +195,19 @@ class Families:
         if isinstance(operand, _SIMPLE):
             return operand
         known = self._tokens.get(id(operand))
-        if known is None or known[0] is not operand:
-            known = operand, tokenize(_ordered(operand), ensure_deterministic=True)
-            self._tokens.note(id(operand), known)
-        return known[1]
+        if known is not None and known[0] is operand:
+            return known[1]
+        token = tokenize(_ordered(operand), ensure_deterministic=True)
+        if not _is_data(operand):
+            self._tokens.note(id(operand), (operand, token))
+        return token
+
+
+def _is_data(operand: Any) -> bool:
+    """Whether an operand may be large: what a user lets go of must not be held here."""
+    while type(operand) in (list, tuple) and operand:
+        operand = operand[0]
+    return hasattr(operand, "dtype") or hasattr(operand, "dtypes")
 
 
 def _ordered(operand: Any) -> Any:

@@ -8,15 +8,23 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from cachingclient.bounded import Bounded
-from cachingclient.frames.leaves import DATA, Families, Reader, kind_of, readers, unsaid
+from cachingclient.frames.leaves import (
+    DATA,
+    WANTED,
+    Families,
+    Reader,
+    kind_of,
+    readers,
+    unsaid,
+)
 from cachingclient.internals import Expr, expr_name, frame_kinds
 
-#: Families whose size is remembered, and files that are looked at for it.
+#: Families whose files and size are remembered, and files that are looked at for it.
 REMEMBERED, MOST_FILES = 1_000, 10_000
 
 
@@ -40,13 +48,15 @@ class Reading:
     Parameters
     ----------
     sources : callable
-        Sources of a node.
+        Sources of a node that reads, without looking at some operands.
     """
 
-    def __init__(self, sources: Callable[[Expr], frozenset[Any]]) -> None:
+    def __init__(self, sources: Callable[[Expr, Container[str]], frozenset[Any]]) -> None:
         self._sources = sources
         self._families = Families()
         self._nbytes = Bounded(REMEMBERED)
+        #: {family: its sources}
+        self._known = Bounded(REMEMBERED)
 
     def look(self, expr: Expr) -> Read:
         """Look at an expression."""
@@ -59,12 +69,18 @@ class Reading:
             family = reader.family
             if not self._is_data(node):
                 if family not in read.sources:
-                    read.sources[family] = self._sources(node)
+                    read.sources[family] = self._found(family, node)
                 read.made_of.setdefault(name, set()).add(family)
                 read.made_of.setdefault(expr_name(node), set()).add(family)
                 reader = reader._replace(nbytes=self._size(family, read.sources[family]))
             read.readers[expr_name(node)] = reader
         return read
+
+    def _found(self, family: str, node: Expr) -> frozenset[Any]:
+        if family not in self._known:
+            self._known.note(family, self._sources(node, WANTED))
+        found: frozenset[Any] = self._known[family]
+        return found
 
     def _note_settings(self, read: Read, name: str, node: Expr) -> None:
         """A setting is a source, too: what was made under another one has the same name."""

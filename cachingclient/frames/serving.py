@@ -9,12 +9,13 @@ import math
 import operator
 from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from dask.tokenize import tokenize
 from dask.typing import Key
 from dask.utils import M
 
+from cachingclient.frames.covering import Source, cover, joined
 from cachingclient.frames.index import Family, Frame
 from cachingclient.frames.leaves import CSV, MAP, PARQUET, Leaf, can_select, widened
 from cachingclient.internals import (
@@ -45,6 +46,8 @@ class View(Protocol):
     min_cost: float
     #: keys that are kept
     kept: Container[Key]
+    #: what was learnt of the cost of tasks
+    experience: Any
 
     def number_kept(self, name: str) -> int:
         """How many keys of a name are kept."""
@@ -70,14 +73,6 @@ class Served:
     read: set[str] = field(default_factory=set)
     #: whether there is no room for some of the files
     too_large: bool = False
-
-
-class _Source(NamedTuple):
-    """A partition that columns can be taken from."""
-
-    key: Key
-    columns: tuple[Any, ...]
-    series: bool
 
 
 def serve(
@@ -124,19 +119,23 @@ def ask(leaf: Leaf, family: Family, only_length: bool) -> None:
 
 def note(leaf: Leaf, name: str, family: Family) -> None:
     """Note that a leaf may be kept under its own name."""
-    _note(family, name, leaf.columns, leaf.series, leaf.units)
+    units = leaf.units if leaf.filtered or leaf.together else None
+    _note(family, name, leaf.columns, leaf.series, units)
 
 
 def _note(
     family: Family,
     name: str,
     columns: tuple[Any, ...],
-    series: bool,
-    units: Iterable[tuple[int, ...]],
+    series: bool = False,
+    units: Iterable[tuple[int, ...]] | None = None,
 ) -> None:
-    if name not in family.frames:
-        at = {unit: n for n, unit in enumerate(units)}
-        family.frames.note(name, Frame(name, columns, series, at))
+    """Note a frame, which has all files one by one if no units are given."""
+    frame = family.frames.get(name)
+    if frame is None:
+        at = None if units is None else {unit: n for n, unit in enumerate(units)}
+        frame = Frame(name, columns, series, at)
+    family.frames.note(name, frame)
 
 
 class _Serving:
@@ -149,7 +148,7 @@ class _Serving:
         self.family, self.view, self.coming = family, view, coming
         self.served = Served()
         #: {number of a partition that cannot be served: (sources of some columns, the others)}
-        self.rest: dict[int, tuple[list[_Source], set[Any]]] = {}
+        self.rest: dict[int, tuple[list[Source], set[Any]]] = {}
         self._frames = [f for f in family.frames.values() if f.name != name]
 
     # -- what is there ---------------------------------------------------------
@@ -177,11 +176,11 @@ class _Serving:
 
     def _cover(
         self, wanted: tuple[Any, ...], unit: tuple[int, ...]
-    ) -> tuple[list[_Source], set[Any]]:
+    ) -> tuple[list[Source], set[Any]]:
         sources = [
-            _Source((frame.name, n), frame.columns, frame.series)
+            Source((frame.name, n), frame.columns, frame.series)
             for frame in self._frames
-            if (n := frame.at.get(unit)) is not None and self._is_there((frame.name, n))
+            if (n := frame.number(unit)) is not None and self._is_there((frame.name, n))
         ]
         return cover(wanted, sources, self.leaf.kind)
 
@@ -198,7 +197,7 @@ class _Serving:
 
     # -- what is taken from it -------------------------------------------------
 
-    def _take(self, n: int, sources: list[_Source]) -> None:
+    def _take(self, n: int, sources: list[Source]) -> None:
         """Take the columns of a partition out of sources."""
         leaf, served, key = self.leaf, self.served, (self.name, n)
         if len(sources) == 1:
@@ -209,18 +208,18 @@ class _Serving:
         served.tasks[key] = self._selected(key, sources)
         served.selections[key] = len(sources) == 1 and (leaf.series or sources[0].series)
 
-    def _selected(self, key: Key | None, sources: list[_Source]) -> Any:
+    def _selected(self, key: Key | None, sources: list[Source]) -> Any:
         leaf, columns = self.leaf, list(self.leaf.columns)
         if len(sources) > 1:
             label: Any = columns[0] if leaf.series else columns
-            return Task(key, operator.getitem, _joined(sources, columns), label)
+            return Task(key, operator.getitem, joined(sources, columns), label)
         (source,) = sources
         if not source.series:
             label = columns[0] if leaf.series else columns
             return Task(key, operator.getitem, TaskRef(source.key), label)
         return TaskRef(source.key) if leaf.series else Task(key, M.to_frame, TaskRef(source.key))
 
-    def _take_files(self, n: int, of_files: list[list[_Source]]) -> None:
+    def _take_files(self, n: int, of_files: list[list[Source]]) -> None:
         """Put files together as one partition, as dask does when it reads them at once."""
         key = self.name, n
         parts = TaskList(*(self._selected(None, sources) for sources in of_files))
@@ -276,13 +275,13 @@ class _Serving:
         if seconds is not None and seconds < self.view.min_cost:
             return  # it would not be kept
         most = self._number_that_fits(name)
-        _note(self.family, name, columns, False, ((file,) for file in range(self.leaf.total)))
+        _note(self.family, name, columns)
         for n in self.rest:
             (file,) = self.leaf.units[n]
             # Always the same ones, whatever was kept before.
             if file + 1 <= most:
                 self._read_file(wide, file)
-                self._take(n, [_Source((name, file), columns, False)])
+                self._take(n, [Source((name, file), columns, False)])
             else:
                 self.served.too_large = True
 
@@ -308,7 +307,7 @@ class _Serving:
                 key = f"{reader_label(other)}-{token}", n
                 _note(self.family, key[0], columns, False, leaf.units)
                 self._add(key, read_files(leaf.node, other, key, leaf.units[n]))
-                source = _Source(key, columns, False)
+                source = Source(key, columns, False)
             self._take(n, [*sources, source])
 
     def _is_by_file(self) -> bool:
@@ -323,10 +322,17 @@ class _Serving:
             self.family.by_file = any(
                 self.view.number_kept(frame.name)
                 and not wanted.isdisjoint(frame.columns)
-                and not any(unit in frame.at for unit in self.leaf.units)
+                and all(frame.number(unit) is None for unit in self.leaf.units)
+                and self._pays(frame)
                 for frame in self._frames
             )
         return self.family.by_file and self._can_concatenate()
+
+    def _pays(self, frame: Frame) -> bool:
+        """Whether reading a file takes longer than a task of its own costs."""
+        seconds = self.view.seconds(frame.name)
+        files = len(next(iter(frame.at), (0,))) if frame.at else 1
+        return seconds is None or seconds / files > self.view.experience.task_overhead
 
     def _read_by_file(self) -> None:
         leaf = self.leaf
@@ -340,54 +346,17 @@ class _Serving:
                 of_files.append(sources)
             self._take_files(n, of_files)
 
-    def _file(self, reader: Any, file: int, columns: tuple[Any, ...]) -> _Source:
+    def _file(self, reader: Any, file: int, columns: tuple[Any, ...]) -> Source:
         name = expr_name(reader)
-        _note(self.family, name, columns, False, ((file,) for file in range(self.leaf.total)))
+        _note(self.family, name, columns)
         return self._read_file(reader, file, columns)
 
-    def _read_file(self, reader: Any, file: int, columns: tuple[Any, ...] = ()) -> _Source:
+    def _read_file(self, reader: Any, file: int, columns: tuple[Any, ...] = ()) -> Source:
         key = expr_name(reader), file
         if not self._is_there(key):
             self._add(key, read_file(reader, key, file))
-        return _Source(key, columns, False)
+        return Source(key, columns, False)
 
     def _add(self, key: tuple[str, int], task: Any) -> None:
         self.served.tasks[key] = task
         self.served.read.add(key[0])
-
-
-def cover(
-    wanted: tuple[Any, ...], sources: list[_Source], kind: str
-) -> tuple[list[_Source], set[Any]]:
-    """Sources that have the wanted columns, and the columns that no source has."""
-    needed = set(wanted)
-    whole = [s for s in sources if needed.issubset(s.columns)]
-    if whole:
-        return [min(whole, key=lambda s: (len(s.columns), not s.series))], set()
-    if kind == MAP:
-        # Nobody says that rows of two calls are the same.
-        return [], needed
-    found = []
-    while sources and needed:
-        best = max(sources, key=lambda s: len(needed.intersection(s.columns)))
-        if needed.isdisjoint(best.columns):
-            break
-        found.append(best)
-        needed.difference_update(best.columns)
-    return found, needed
-
-
-def _joined(sources: list[_Source], columns: list[Any]) -> Task:
-    """Columns side by side, each from one source."""
-    import pandas as pd
-
-    parts: list[Any] = []
-    left = set(columns)
-    for source in sources:
-        mine = [c for c in source.columns if c in left]
-        left.difference_update(mine)
-        part: Any = TaskRef(source.key)
-        if len(mine) < len(source.columns):
-            part = Task(None, operator.getitem, part, mine)
-        parts.append(part)
-    return Task(None, pd.concat, TaskList(*parts), axis=1)

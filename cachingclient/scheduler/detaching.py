@@ -1,10 +1,10 @@
 """Kept results cost the scheduler a constant: they give up the tasks that they were made of.
 
-A kept key that nobody uses is *detached*: to the scheduler it is data of unknown origin, which
-any later graph that has the key gives its tasks back. A key that is *used* (a pruned graph
-depends on it, or it answers somebody's future) gets a stand-in for its task at once, and soon
-after what its task depends on, so that it can be lost (see `healing`) and a graph that has it
-is no other one.
+Where the scheduler knows many tasks a kept key that nobody uses is *detached*: to the scheduler it
+is data of unknown origin, which any later graph that has the key gives its tasks back. A key that
+is *used* (a pruned graph depends on it, or it answers somebody's future) gets a stand-in for its
+task at once, and soon after what its task depends on, so that it can be lost (see `healing`) and a
+graph that has it is no other one.
 """
 
 from __future__ import annotations
@@ -37,6 +37,9 @@ logger = logging.getLogger("distributed.scheduler.cachingclient")
 SHORT, LONG = 0.25, 8.0
 #: A sweep takes no more than this share of the time.
 LEISURE = 0.05
+#: Tasks that the scheduler may know without any being packed: a few megabytes. Most sessions on
+#: small graphs never pay for packing then.
+ROOM = 2500
 #: Tasks after which a recipe gets no more results, and which are forgotten in one sweep.
 ENOUGH = 5000
 #: Bytes of a task on the scheduler.
@@ -247,7 +250,8 @@ class Detaching:
         changed = self._rest(orphans) | (self._over and self._fit())
         draft = Draft(self.recipe_of, self.ledger.__contains__)
         asked: list[Key] = []
-        for key in list(self._attached):
+        crowded = len(self.scheduler.tasks) > ROOM
+        for key in list(self._attached) if crowded else ():
             ts = self.scheduler.tasks.get(key)
             if ts is None or key not in self.ledger:
                 self._attached.discard(key)

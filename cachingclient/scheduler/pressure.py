@@ -112,6 +112,7 @@ class Pressure:
                     for ws in ts.who_has or ():
                         if ws in (d.who_has or ()):
                             ledger.came(d.key, ws.address)
+                            self._settle(ws.address)
         if nbytes > self._small:  # many small ones are noticed at the next reading
             for ws in ts.who_has or ():
                 self.relieve(ws)
@@ -199,10 +200,17 @@ class Pressure:
         kept = self.plugin.holder.client.wants_what
         ours = {ts.key for ts in kept & ws.has_what if ts.key in self.plugin.ledger}
         self.plugin.ledger.moved(ws.address, ours)
+        self._settle(ws.address)
         now = time.monotonic()
         self._recount_at = now + (now - start) / RECOUNT
 
     # -- what is let go ----------------------------------------------------------
+
+    def _settle(self, address: str) -> None:
+        """Let go of what copies put over a worker's share, unless a submission will on its way."""
+        ledger = self.plugin.ledger
+        if ledger.places.over(address) and not self.plugin.submissions.any():
+            self._let_go(ledger.over_limit())
 
     def no_room(self, ts: TaskState) -> bool:
         """Whether running work needs the memory of the workers that have a result."""

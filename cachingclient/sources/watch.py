@@ -7,14 +7,14 @@ import time
 import uuid
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 
 from cachingclient.admission import key_name
-from cachingclient.internals import Expr, dataset_info, expr_name
+from cachingclient.internals import Expr, dataset_info, expr_name, other_operands
 from cachingclient.sources import stores
 from cachingclient.sources.finding import Finder, layer_parts
 from cachingclient.sources.fingerprints import MISSING, Fingerprint, Fingerprints, settled
@@ -122,15 +122,19 @@ class Sources:
         found = {expr_name(node): self._of_node(node, finder) for node in expr.walk()}
         return {name: sources for name, sources in found.items() if sources}
 
-    def of_node(self, node: Expr) -> frozenset[Source]:
-        """The sources that one node itself reads.
+    def of_reader(self, node: Expr, wanted: Container[str]) -> frozenset[Source]:
+        """The sources that a node reads, whatever is wanted of them: a column may be called as a
+        file is.
 
         Parameters
         ----------
         node : Expr
             Of dask.dataframe.
+        wanted : container of str
+            Names of operands that are not looked at.
         """
-        return self._of_node(node, Finder(self.cheap))
+        finder = Finder(self.cheap)
+        return finder.collect(_node_parts, finder, node, wanted)
 
     def _of_node(self, node: Expr, finder: Finder) -> frozenset[Source]:
         name = expr_name(node)
@@ -243,15 +247,16 @@ def _of_tasks(finder: Finder, graph: Mapping[Any, Any]) -> dict[Any, frozenset[S
     return {name: sources for name, sources in found.items() if sources}
 
 
-def _node_parts(finder: Finder, node: Expr) -> None:
+def _node_parts(finder: Finder, node: Expr, wanted: Container[str] = ()) -> None:
     info, fs = dataset_info(node)
     if info:
         return _dataset(finder, info, fs)
     inputs = {id(d) for d in node.dependencies()}
-    for operand in node.operands:
+    operands = other_operands(node, wanted)
+    for operand in operands:
         for inner in _fused(operand, inputs):
-            _node_parts(finder, inner)
-    values = [o for o in node.operands if not isinstance(o, Expr)]
+            _node_parts(finder, inner, wanted)
+    values = [o for o in operands if not isinstance(o, Expr)]
     functions = [o for o in values if callable(o) and not isinstance(o, type)]
     # Nodes between others read nothing, unless they call a function that somebody gave them.
     if functions or not inputs:

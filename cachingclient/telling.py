@@ -1,0 +1,28 @@
+"""Warnings that reach the user each time that they are given."""
+
+from __future__ import annotations
+
+import warnings
+
+
+def tell(text: str) -> None:
+    """Warn the user.
+
+    Most is told from the event loop's thread, where no line of the user's is to be found. All of
+    it would seem to come from the same line of asyncio, and Python shows a text once a line: the
+    second client would hear nothing.
+
+    Parameters
+    ----------
+    text : str
+
+    Examples
+    --------
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("default")
+    ...     for _ in range(2):
+    ...         tell("Nothing is kept.")
+    >>> len(caught)
+    2
+    """
+    warnings.warn_explicit(text, UserWarning, __file__, 1, module="cachingclient", registry={})
