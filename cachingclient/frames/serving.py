@@ -261,7 +261,7 @@ class _Serving:
                 there.intersection_update(
                     column
                     for frame in self._frames
-                    if (n := frame.at.get(unit)) is not None and (frame.name, n) in self.view.kept
+                    if (n := frame.number(unit)) is not None and (frame.name, n) in self.view.kept
                     for column in frame.columns
                 )
         there.update(self.leaf.columns, also)
