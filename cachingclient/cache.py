@@ -257,7 +257,7 @@ def outputs_of(collection: Any) -> set[Any]:
 
 def _nbytes(collection: Any) -> int:
     """Bytes of a collection; 0 if they are unknown before it is computed."""
-    nbytes = None
+    nbytes: Any = None
     with suppress(Exception):  # dataframes have one that is not implemented
         nbytes = collection.nbytes
     known = isinstance(nbytes, (int, float)) and nbytes == nbytes
