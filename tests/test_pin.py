@@ -102,6 +102,8 @@ def test_a_lower_limit_leaves_what_is_pinned(client):
     assert x.sum().compute() == BLOCKS * SIZE
     client.cache.resize(1000)
     assert kept(client, x) == BLOCKS
+    client.cache.unpin(x)
+    assert client.cache.info().currsize <= 1000
 
 
 def test_a_limit_of_nothing_switches_the_cache_off_and_on_again(client):
