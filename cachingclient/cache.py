@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -257,7 +257,9 @@ def outputs_of(collection: Any) -> set[Any]:
 
 def _nbytes(collection: Any) -> int:
     """Bytes of a collection; 0 if they are unknown before it is computed."""
-    nbytes = getattr(collection, "nbytes", 0)
+    nbytes: Any = None
+    with suppress(Exception):  # dataframes have one that is not implemented
+        nbytes = collection.nbytes
     known = isinstance(nbytes, (int, float)) and nbytes == nbytes
     return int(nbytes) if known else 0
 

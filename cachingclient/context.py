@@ -10,7 +10,6 @@ import wrapt
 
 from cachingclient import internals
 from cachingclient.cache import Cache
-from cachingclient.client import CachingClient
 from cachingclient.config import parse_limit, read_settings
 from cachingclient.panel import with_panel
 from cachingclient.session import Session
@@ -69,8 +68,9 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
         await self._stop()
 
     async def _start(self) -> Cache:
-        if isinstance(self._client, CachingClient):
-            return self._client.cache
+        own = getattr(self._client, "cache", None)
+        if isinstance(own, Cache):  # of a caching client, or of one that a preload gave it to
+            return own
         if _MARK in vars(self._client):
             raise RuntimeError("client is inside 'with caching(client)' already")
         session = self._session = Session(self._client, self._settings, self._limit)

@@ -43,6 +43,8 @@ class Regrets:
         self._again: Bounded = Bounded(REMEMBERED)
         #: {prefix: seconds of task time}
         self._seconds: Counter[str] = Counter()
+        #: the limit under which that happened last
+        self._limit: int | None = None
 
     def no_room(self, key: Key, name: str, nbytes: int) -> None:
         """A key had to go, or was not taken, because others are worth more.
@@ -57,7 +59,7 @@ class Regrets:
         """
         self._gone.note(key, (name, nbytes))
 
-    def ran(self, key: Key, seconds: float) -> None:
+    def ran(self, key: Key, seconds: float, limit: int | None = None) -> None:
         """A key was computed again.
 
         Parameters
@@ -65,12 +67,15 @@ class Regrets:
         key : Key
         seconds : float
             Its own task time.
+        limit : int, optional
+            Bytes that might be kept then, if they may change.
         """
         gone = self._gone.pop(key, None)
         if gone is not None:
             name, nbytes = gone
             self._seconds[key_split(name)] += seconds  # type: ignore[assignment]
             self._again.note(key, nbytes)
+            self._limit = limit
 
     def hint(self, limit: int, memory: Callable[[], int]) -> str | None:
         """What to tell the user, if it is worth a word.
@@ -87,7 +92,10 @@ class Regrets:
         prefix, seconds = self._seconds.most_common(1)[0]
         if seconds < A_LOT:
             return None
-        needed = MARGIN * (limit + sum(self._again.values()))
+        before = limit if self._limit is None else self._limit
+        needed = MARGIN * (before + sum(self._again.values()))
+        if limit >= needed * (1 - 1e-6):  # as was advised, and rounded
+            return None
         spent = f"{time_text(seconds)} spent again on {prefix}, for lack of room: "
         if needed > MOST * memory():
             return (

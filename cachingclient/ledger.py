@@ -141,7 +141,7 @@ class Ledger:
         self.misses += 1
         if key in self._computed:
             self.recomputed += seconds
-            self.regrets.ran(key, seconds)
+            self.regrets.ran(key, seconds, self.limit)
             self._computed.move_to_end(key)
             return
         self._computed[key] = None

@@ -25,4 +25,5 @@ def tell(text: str) -> None:
     >>> len(caught)
     2
     """
-    warnings.warn_explicit(text, UserWarning, __file__, 1, module="cachingclient", registry={})
+    # Line 0 is none, so that none of it is shown.
+    warnings.warn_explicit(text, UserWarning, __file__, 0, module="cachingclient", registry={})

@@ -27,7 +27,7 @@ from distributed.utils_test import gen_test
 from helpers import KEEN
 
 import cachingclient
-from cachingclient import Client, cli
+from cachingclient import Client, caching, cli
 from cachingclient.preload import dask_setup
 
 ROOT = Path(__file__).parent.parent
@@ -316,6 +316,14 @@ def test_client_preload_leaves_the_client_as_it_was(preloaded_clients):
         # what is kept outlives its client, as that of any caching client
         with PlainClient(cluster, set_as_default=False) as again:
             assert again.cache.info().keys == 1
+
+
+def test_code_that_asks_for_caching_runs_with_a_client_preload(preloaded_clients):
+    with PlainClient(**helpers.INPROC) as client:
+        with caching(client) as cache:
+            assert client.submit(abs, -1, pure=True).result() == 1
+            assert cache.info() == client.cache.info()
+        assert client.cache.info().keys == 1
 
 
 @gen_test()

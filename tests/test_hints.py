@@ -21,10 +21,10 @@ META = np.empty((0,))
 KB = 2**10
 
 
-def evicted(regrets, seconds=1.0, keys=100, name="slow-0", nbytes=KB):
+def evicted(regrets, seconds=1.0, keys=100, name="slow-0", nbytes=KB, limit=None):
     for key in range(keys):
         regrets.no_room((name, key), name, nbytes)
-        regrets.ran((name, key), seconds)
+        regrets.ran((name, key), seconds, limit)
 
 
 def always(nbytes):
@@ -65,6 +65,16 @@ def test_the_worst_is_named():
     evicted(regrets, name="a-0")
     evicted(regrets, name="read-csv-0", seconds=7.2)
     assert regrets.hint(KB, always(2**40)).startswith("12m 0s spent again on read-csv, ")
+
+
+def test_advice_that_was_followed_is_not_given_again():
+    regrets = Regrets()
+    evicted(regrets, limit=300 * KB)
+    for limit in (300, 350):
+        assert regrets.hint(limit * KB, always(2**40)).endswith("raise cache_limit to 440 kiB")
+    assert regrets.hint(440 * KB, always(2**40)) is None
+    evicted(regrets, limit=440 * KB)
+    assert regrets.hint(440 * KB, always(2**40)).endswith("raise cache_limit to 594 kiB")
 
 
 def test_what_does_not_fit_into_the_memory_is_not_advised():
@@ -154,6 +164,7 @@ def test_following_the_hint_helps(a_little_is_a_lot):
         ledger = current(client.cluster.scheduler).ledger
         limit = ledger.regrets.hint(ledger.limit, always(2**40)).split("cache_limit to ")[1]
         client.cache.resize(limit)
+        assert ledger.regrets.hint(ledger.limit, always(2**40)) is None
         too_much(client)
         helpers.ran()
         too_much(client)

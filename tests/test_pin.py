@@ -64,6 +64,29 @@ def test_it_is_not_evicted(client):
     assert (x.mean().compute(), ran()) == (1, 0)
 
 
+def part(frame):
+    helpers.count()
+    return frame.assign(z=frame.b * 2)
+
+
+@pytest.mark.parametrize("column", [None, "z"])
+def test_dataframes(column, client, tmp_path):
+    pd = pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    for i in range(3):
+        pd.DataFrame({"b": range(20)}).to_csv(tmp_path / f"{i}.csv", index=False)
+    df = dd.read_csv(str(tmp_path / "*.csv")).map_partitions(part)
+    ran()
+    with dask.config.set({"cachingclient.min-cost": "10s"}), Client(**helpers.INPROC) as client:
+        pinned = df if column is None else df[column]
+        client.cache.pin(pinned)
+        assert (df.z.sum().compute(), ran()) == (1140, 3)
+        assert (df.z.max().compute(), ran()) == (38, 0)
+        assert any(e.pinned for e in client.cache.entries())
+        client.cache.unpin(pinned)
+        assert not any(e.pinned for e in client.cache.entries())
+
+
 def test_unpinned_it_is_as_all_others(client):
     x = build()
     client.cache.pin(x)
@@ -79,6 +102,8 @@ def test_a_lower_limit_leaves_what_is_pinned(client):
     assert x.sum().compute() == BLOCKS * SIZE
     client.cache.resize(1000)
     assert kept(client, x) == BLOCKS
+    client.cache.unpin(x)
+    assert client.cache.info().currsize <= 1000
 
 
 def test_a_limit_of_nothing_switches_the_cache_off_and_on_again(client):

@@ -182,8 +182,11 @@ class Desk:
 
     def unpin(self, names: Iterable[Any]) -> bool:
         """Let names be evicted again."""
-        self.plugin.books.pinned.difference_update(names)
+        plugin = self.plugin
+        plugin.books.pinned.difference_update(names)
         self._note_pinned()
+        # They may be more than the limit by now.
+        plugin.release.soon(plugin.ledger.over_limit())
         return True
 
     def _note_pinned(self) -> None:
