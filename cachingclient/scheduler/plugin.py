@@ -327,7 +327,8 @@ class CachePlugin(SchedulerPlugin):
             names.update(verdict.allowed, verdict.denied)
         number = self._submitted(client, names, keys, request.alive)
         if submission.complete:
-            self._tell_kept(client, list(keys)[:MANY_OUTPUTS])
+            # They may have been let go of since the envelope was opened.
+            self._tell_kept(client, [k for k in keys if k in self.ledger][:MANY_OUTPUTS])
         elif len(keys) <= MANY_OUTPUTS:
             self.books.asked(client, keys, submission.total // len(keys))
         used = [k for k in submission.used if k in self.ledger]
