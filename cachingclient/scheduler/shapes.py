@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from distributed.comm import get_address_host
+
 from cachingclient.bounded import Bounded
 
 if TYPE_CHECKING:
@@ -55,11 +57,13 @@ def transfer_seconds(scheduler: Scheduler, nbytes: int) -> float:
     Parameters
     ----------
     scheduler : Scheduler
-        Where a process is alone nothing is fetched.
+        Where a process is alone nothing is fetched, and on one machine at the speed of memory.
     nbytes : int
         Bytes.
     """
     workers = scheduler.workers
     if len(workers) < 2 or next(iter(workers)).startswith("inproc://"):
+        return 0.0
+    if len({get_address_host(address) for address in workers}) == 1:
         return 0.0
     return nbytes / scheduler.bandwidth
