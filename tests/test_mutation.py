@@ -9,6 +9,7 @@ import functools
 import operator
 import pickle
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
@@ -355,6 +356,24 @@ def test_functions_and_arguments_in_tasks():
     assert task_verdict(Task("y", np.add, x, 1, out=x))
     assert task_verdict(Task("y", np.add, x, 1, x))
     assert task_verdict(Task("y", double, Task(None, zero, x)))
+
+
+def test_tasks_of_one_name_with_other_tasks_in_them(guarded):
+    """What is fused into a task differs with what is kept and shown."""
+    key, x = ("y-" + 32 * "0", 0), TaskRef("x")
+    asked = Task(key, double, TaskRef("m"))
+    (hooks,) = guarded.cluster.workers[0].plugins["cachingclient-guard"].hooks.values()
+    harmless = Task.fuse(Task("m", double, x), asked)
+    harmful = Task.fuse(Task("m", zero, x), asked)
+    assert harmless.key == harmful.key == key
+    ts = SimpleNamespace(dependencies={"x"}, run_spec=harmless, annotations={})
+    hooks.worker.state.tasks[key] = ts
+    try:
+        assert hooks.guarded(key) is None
+        ts.run_spec = harmful
+        assert hooks.guarded(key) is not None
+    finally:
+        del hooks.worker.state.tasks[key]
 
 
 def test_tasks_of_dask_are_cleared():

@@ -33,7 +33,6 @@ from typing import TYPE_CHECKING, Any
 
 from distributed import WorkerPlugin
 
-from cachingclient.admission import has_token, key_name
 from cachingclient.internals import (
     EXECUTE_METHOD,
     forget_ancestors,
@@ -59,9 +58,6 @@ logger = logging.getLogger("distributed.worker.cachingclient")
 FORGET = "cachingclient-forget"
 #: Seconds for which this is still listened to: a worker ends when it hears what it does not know.
 LATE = 60
-
-#: Layers of which a worker remembers what their tasks do.
-REMEMBERED = 10_000
 
 #: Bytes of results that are copied in the thread that messages are packed in, not on the loop.
 LARGE = 1_000_000
@@ -134,8 +130,6 @@ class Hooks:
         if worker.address.startswith("inproc://"):
             worker.handlers["get_data"] = self.our_get_data
         self.memory = MemoryWatch(worker)
-        #: {(name of a layer, name of a function): what its tasks do to their inputs}
-        self._verdicts: dict[tuple[Any, Any], int] = {}
 
     def remove(self) -> None:
         """Take out what is still in its place."""
@@ -180,7 +174,7 @@ class Hooks:
             ts = worker_task(self.worker, key)
             if ts is None or not ts.dependencies or ts.run_spec is None:
                 return None
-            verdict = self.verdict(key, ts.run_spec)
+            verdict = self.verdict(ts.run_spec)
             if verdict == CLEAR or not in_threads(self.worker, ts):
                 return None
             return Guarded(ts, self, deep=bool(verdict & BENEATH))
@@ -188,23 +182,11 @@ class Hooks:
             self.failed_once()
             return None
 
-    def verdict(self, key: Any, task: Any) -> int:
-        """The look at a task; one that cannot be looked at gets copies.
-
-        One look is enough for the tasks of a layer that call a function of one name, as it is
-        when graphs are judged: equal tokens mean equal code.
-        """
+    def verdict(self, task: Any) -> int:
+        """The look at a task; one that cannot be looked at gets copies."""
         try:
-            name = key_name(key)
-            if not has_token(name):
-                return task_verdict(task)
-            kind = name, getattr(getattr(task, "func", None), "__name__", None)
-            found = self._verdicts.get(kind)
-            if found is None:
-                if len(self._verdicts) >= REMEMBERED:
-                    self._verdicts.clear()
-                found = self._verdicts[kind] = task_verdict(task)
-            return found
+            # Not once a name: what is fused into a task of that name differs with what is kept.
+            return task_verdict(task)
         except Exception:
             self.failed_once()
             return CHANGES
