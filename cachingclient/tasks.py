@@ -29,7 +29,7 @@ DEEP = 40
 #: Longer lists in tasks are data: only their beginning is searched for functions.
 MANY_PARTS = 100
 #: Functions by which dask nests tasks do nothing by themselves (one is called `to_container`).
-_MACHINERY = "dask._task_spec"
+MACHINERY = "dask._task_spec"
 
 #: What fusion of Blockwise layers appends to a name: the block's index.
 _INDEX = re.compile(r"(?<=[0-9a-f]{32})_[._0-9a-z]*$|_(?:\.[0-9]+_?)+$")
@@ -53,7 +53,7 @@ def unwrap(function: Any, depth: int = DEEP) -> Iterator[Any]:
     for inner in _wrapped(function) if depth else ():
         if callable(inner):
             yield from unwrap(inner, depth - 1)
-    if not isinstance(function, partial) and getattr(function, "__module__", "") != _MACHINERY:
+    if not isinstance(function, partial) and getattr(function, "__module__", "") != MACHINERY:
         yield function
 
 

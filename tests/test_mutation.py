@@ -22,7 +22,7 @@ from dask._task_spec import Task, TaskRef
 from distributed import Client, get_worker, secede, worker_client
 from helpers import INPROC, PROCESS, calls, count, logged, name_of, wait_until
 
-from cachingclient.worker import copies
+from cachingclient.worker import copies, look
 from cachingclient.worker.copies import copied
 from cachingclient.worker.look import CLEAR, function_verdict, task_verdict
 from cachingclient.worker.plugin import Guarded, MutationGuard
@@ -356,6 +356,32 @@ def test_functions_and_arguments_in_tasks():
     assert task_verdict(Task("y", np.add, x, 1, out=x))
     assert task_verdict(Task("y", np.add, x, 1, x))
     assert task_verdict(Task("y", double, Task(None, zero, x)))
+
+
+def test_arguments_of_fused_tasks():
+    asked, x = Task("y", np.sqrt, TaskRef("m")), TaskRef("x")
+    assert task_verdict(Task.fuse(Task("m", np.add, x, 1, x), asked))
+    assert task_verdict(Task.fuse(Task("m", np.add, x, 1, out=x), asked))
+    for twice in range(2):  # what was cleared before is told in another way
+        assert not task_verdict(Task.fuse(Task("m", np.add, x, 1), asked))
+        assert task_verdict(Task.fuse(Task("m", np.add, x, 1, x), asked))
+
+
+def test_cleared_tasks_are_not_looked_at_again(monkeypatch):
+    def tasks():
+        x = da.ones(100, chunks=10)
+        y = np.sqrt(x.persist(scheduler="sync") * 2 - 1).sum(split_every=4)
+        graph = dask.base.collections_to_expr([y]).optimize().__dask_graph__()
+        found = dask._task_spec.convert_legacy_graph(dict(graph)).values()
+        return [pickle.loads(pickle.dumps(task)) for task in found if task.dependencies]
+
+    for task in tasks():
+        assert not task_verdict(task)
+    monkeypatch.delattr(look, "task_functions")
+    for task in tasks():
+        assert not task_verdict(task)
+    with pytest.raises(NameError):
+        task_verdict(Task("y", double, Task(None, zero, TaskRef("x"))))
 
 
 def test_tasks_of_one_name_with_other_tasks_in_them(guarded):

@@ -50,6 +50,7 @@ class Desk:
 
     async def answer(self, method: str, **kwargs: Any) -> Any:
         """Answer a question of a client."""
+        self.plugin.keeper.settle()
         answer = _METHODS[method](self, **kwargs)
         return await answer if inspect.isawaitable(answer) else answer
 

@@ -26,7 +26,10 @@ MANY_LAYERS = 100
 def current(scheduler: Scheduler) -> CachePlugin | None:
     """The plugin of a scheduler that keeps results; None where there is none, or it is off."""
     plugin: CachePlugin | None = PLUGINS.get(scheduler.id)
-    return None if plugin is None or plugin.off or not plugin.is_registered() else plugin
+    if plugin is None or plugin.off or not plugin.is_registered():
+        return None
+    plugin.keeper.settle()
+    return plugin
 
 
 def overview(plugin: CachePlugin) -> dict[str, Any]:

@@ -189,6 +189,7 @@ class CachePlugin(SchedulerPlugin):
     def step_aside(self) -> None:
         """Leave everything to a successor: what is held, and the guards on workers."""
         self.off = self.left = True
+        self.keeper.settle()
         self.holder.finish()
         self.undo.run()
         self.at_the_end.run()
@@ -223,6 +224,7 @@ class CachePlugin(SchedulerPlugin):
         for key in list(self.ledger.kept):
             self.ledger.forget(key)
         self.books.restart()
+        self.keeper.restart()
         self.pressure.restart()
         self.detaching.restart()
         self._learn_anew()
@@ -241,6 +243,7 @@ class CachePlugin(SchedulerPlugin):
         alive: Mapping[Any, bool] = {},
     ) -> None:
         """Hear which names of the next graph may be kept, and which not."""
+        self.keeper.settle()
         self.erred.let_go()
         self.release.names(denied)
         self._compare(sources, unsure)
@@ -256,6 +259,7 @@ class CachePlugin(SchedulerPlugin):
         if not self.is_registered():
             self.leave()
             return None
+        self.keeper.settle()
         self.erred.let_go()
         self.detaching.settle()
         self._compare(request.sources, request.unsure)
@@ -438,6 +442,7 @@ class CachePlugin(SchedulerPlugin):
     @guarded
     def heartbeat(self, worker: str) -> None:
         """A worker has told how it is."""
+        self.keeper.settle()
         self.pressure.heartbeat(worker)
 
     @guarded

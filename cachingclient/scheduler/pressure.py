@@ -99,16 +99,19 @@ class Pressure:
 
     def ended(self, key: Key, finish: str) -> None:
         """A task is not on its worker any more: its result may be there."""
-        self._arrived(key)
+        load = self._sent.pop(key, None)
+        if load is not None:
+            load.arrived(key)
         if finish != "memory":
             return
         ts = self.scheduler.tasks[key]
-        nbytes = self.nbytes(ts)
-        self.sizes.ran(ts.prefix.name, nbytes)
-        ledger = self.plugin.ledger
-        if ledger.kept and ts.dependencies:
+        nbytes = self.nbytes(ts) if self._told else ts.nbytes
+        if nbytes > self._small or self._told:
+            self.sizes.ran(ts.prefix.name, nbytes)
+        if ts.dependencies and (ledger := self.plugin.ledger).kept:
+            kept = ledger.kept
             for d in ts.dependencies:
-                if d.key in ledger.kept:
+                if d.key in kept:
                     for ws in ts.who_has or ():
                         if ws in (d.who_has or ()):
                             ledger.came(d.key, ws.address)
@@ -116,6 +119,12 @@ class Pressure:
         if nbytes > self._small:  # many small ones are noticed at the next reading
             for ws in ts.who_has or ():
                 self.relieve(ws)
+
+    def ran(self, prefix: str, nbytes: int) -> None:
+        """A task of a function has returned so many bytes, some time ago."""
+        # Others are noted at once.
+        if nbytes <= self._small and not self._told:
+            self.sizes.ran(prefix, nbytes)
 
     def _arrived(self, key: Key) -> None:
         load = self._sent.pop(key, None)

@@ -15,6 +15,7 @@ from cachingclient.worker.sizes import measure
 if TYPE_CHECKING:
     from dask.typing import Key
     from distributed import Worker
+    from distributed.worker_state_machine import TaskState
 
 logger = logging.getLogger("distributed.worker.cachingclient")
 
@@ -51,6 +52,10 @@ class MemoryWatch:
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
         self.limit: int = worker.memory_manager.memory_limit or 0
+        self._noticed = NOTICED * self.limit
+        # The dict in it, where there is one: asking an LRU makes a key the last to be spilled.
+        fast = getattr(worker.data, "fast", worker.data)
+        self._values = getattr(fast, "d", fast)
         self._told = self._told_spilled = self._unmanaged = 0
         self._looked = 0.0
         #: whether the process is so large that small results count too
@@ -125,10 +130,12 @@ class MemoryWatch:
         """A task begins, or a value has come into memory."""
         try:
             if finish == "memory":
-                if start in ("executing", "long-running"):
-                    self._size(key)
                 ts = self.worker.state.tasks.get(key)
-                if self._high or (ts is not None and (ts.nbytes or 0) > NOTICED * self.limit):
+                if ts is None:
+                    return
+                if start == "executing" or start == "long-running":
+                    self._size(ts)
+                if self._high or (ts.nbytes or 0) > self._noticed:
                     self.look()
             elif finish == "executing":
                 self._before[key] = self._unmanaged
@@ -137,13 +144,13 @@ class MemoryWatch:
         except Exception:
             self._failed_once()
 
-    def _size(self, key: Key) -> None:
+    def _size(self, ts: TaskState) -> None:
         """Tell the size of a value of which dask does not see it."""
+        key = ts.key
         before = self._before.pop(key, None)
-        data = self.worker.data
-        value = getattr(data, "fast", data).get(key)
-        ts = self.worker.state.tasks.get(key)
-        if value is None or ts is None:
+        # What has been spilled at once is not read again for this.
+        value = self._values.get(key)
+        if value is None:
             return
         found = measure(value)
         if found is None:

@@ -40,7 +40,7 @@ def measure(value: Any) -> Size | None:
     True
     """
     kind: Any = type(value)
-    if _seen_by_dask(kind) and not _holds_objects(value):
+    if _is_plain(kind) and (not _is_array(kind) or value.dtype.kind != "O"):
         return None
     look = _Look()
     nbytes = look.size(value, DEEP)
@@ -62,13 +62,20 @@ def _is_atom(kind: type) -> bool:
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 
 
-def _holds_objects(value: Any) -> bool:
-    return isinstance(value, _CONTAINERS) or _is_object_array(value)
+@lru_cache(1_000)
+def _is_plain(kind: type) -> bool:
+    """Whether dask knows all of it, if it is no array of objects."""
+    return _seen_by_dask(kind) and not issubclass(kind, _CONTAINERS)
+
+
+@lru_cache(1_000)
+def _is_array(kind: type) -> bool:
+    return kind.__name__ == "ndarray" and kind.__module__ == "numpy"
 
 
 def _is_object_array(value: Any) -> bool:
-    kind = type(value)
-    return kind.__name__ == "ndarray" and kind.__module__ == "numpy" and value.dtype == object
+    kind: Any = type(value)
+    return _is_array(kind) and value.dtype.kind == "O"
 
 
 class _Look:
