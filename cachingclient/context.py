@@ -31,8 +31,8 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
     Raises
     ------
     TypeError, ValueError
-        If `client` is no client, or `cache_limit` or a setting makes no sense; nothing is
-        changed then.
+        If `client` is no client or closed, or `cache_limit` or a setting makes no sense;
+        nothing is changed then.
 
     Examples
     --------
@@ -68,6 +68,8 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
         await self._stop()
 
     async def _start(self) -> Cache:
+        if self._client.status == "closed":
+            raise ValueError("client is closed")
         own = getattr(self._client, "cache", None)
         if isinstance(own, Cache):  # of a caching client, or of one that a preload gave it to
             return own

@@ -264,6 +264,14 @@ def test_scheduler_that_refuses_plugins():
             helpers.validate(client)
 
 
+def test_caching_a_closed_client(cluster):
+    client = distributed.Client(cluster, set_as_default=False)
+    client.close()
+    with pytest.raises(ValueError, match="client is closed"):
+        with caching(client):
+            raise AssertionError("this would be worked in without a cache")
+
+
 def test_caching_on_a_scheduler_that_refuses_plugins():
     blocked = {"distributed.scheduler.blocked-handlers": ["register_scheduler_plugin"]}
     with dask.config.set(blocked), LocalCluster(**INPROC) as cluster:
