@@ -37,9 +37,9 @@ logger = logging.getLogger("distributed.scheduler.cachingclient")
 SHORT, LONG = 0.25, 8.0
 #: A sweep takes no more than this share of the time.
 LEISURE = 0.05
-#: Tasks that the scheduler may know without any being packed: 25 megabytes. Most sessions on
+#: Tasks that the scheduler may know without any being packed: ten megabytes. Most sessions on
 #: small graphs never pay for packing then.
-ROOM = 10_000
+ROOM = 4_000
 #: Tasks after which a recipe gets no more results, and which are forgotten in one sweep.
 ENOUGH = 5000
 #: Bytes of a task on the scheduler.
