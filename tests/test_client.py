@@ -18,6 +18,7 @@ import pytest
 from distributed import LocalCluster, Scheduler, Worker
 from distributed.utils_test import gen_test
 from helpers import INPROC, count, forgotten, logged, look, ran, wait_until
+from utils_cluster import until
 
 from cachingclient import CacheInfo, CachingClient, Client, caching
 
@@ -343,13 +344,6 @@ async def welcomed(client):
         assert time.monotonic() < deadline, "the client has not joined the cache"
         await asyncio.sleep(0.01)
     return info
-
-
-async def until(true, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "this did not come true in time"
-        await asyncio.sleep(0.01)
 
 
 # -- several clients, several threads -----------------------------------------------------------

@@ -30,6 +30,7 @@ from distributed import (
 )
 from distributed.utils_test import gen_test
 from helpers import calls, count, forgotten, ran, wait_until
+from utils_cluster import until
 
 from cachingclient import Client, caching
 from cachingclient.scattering import is_named_by_content, is_plain, trustworthy
@@ -596,13 +597,6 @@ def test_arguments_of_scatter_are_read_as_it_reads_them():
 
 
 # -- clients, workers and schedulers that go ----------------------------------------------------
-
-
-async def until(true):
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline, "this did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 def processed(scheduler, since):

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
 import dask
 import dask.array as da
 import helpers
 import numpy as np
 import pytest
-from distributed import Scheduler, Worker, wait
+import utils_cluster
+from distributed import wait
 from distributed.utils_test import gen_test
+from utils_cluster import until
 
 from cachingclient import Client
 
@@ -28,47 +27,11 @@ def build(n=12):
     return da.zeros(2 * n, chunks=2).map_blocks(slow, dtype="f8", meta=META)
 
 
-class Cluster:
-    """Three workers, and a client, of this process and event loop."""
-
-    async def __aenter__(self):
-        self.scheduler = await Scheduler(dashboard_address=None, port=0)
-        self.workers = [await Worker(self.scheduler.address, nthreads=1) for _ in range(3)]
-        self.client = await Client(self.scheduler.address, asynchronous=True)
-        return self
-
-    async def __aexit__(self, *exception):
-        self.scheduler.validate_state()
-        await self.client.close()
-        for worker in self.workers:
-            await worker.close()
-        await self.scheduler.close()
-
-    @property
-    def plugin(self):
-        return self.scheduler.plugins["cachingclient"]
-
+class Cluster(utils_cluster.Cluster):
     async def ask(self, lazy):
         value = await self.client.compute(lazy)
         await self.let_go()
         return value
-
-    async def let_go(self):
-        """Wait until only the cache wants anything."""
-        await until(lambda: not self.client.futures)
-        await until(
-            lambda: all(
-                ts.who_wants in (None, set(), {self.plugin.holder.client})
-                for ts in self.scheduler.tasks.values()
-            )
-        )
-
-
-async def until(true):
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline, "this did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 def states(scheduler):

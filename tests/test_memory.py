@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import time
 
@@ -12,9 +11,11 @@ import dask.bag as db
 import helpers
 import numpy as np
 import pytest
+import utils_cluster
 from dask.distributed import wait
-from distributed import Scheduler, Status, Worker
+from distributed import Status
 from distributed.utils_test import gen_test
+from utils_cluster import until
 
 from cachingclient import Client
 from cachingclient.admission import NO_MEMORY
@@ -43,39 +44,27 @@ def total(*blocks):
     return float(sum(b.sum() for b in blocks))
 
 
-class Cluster:
-    """Two workers of 10 MB, and a client, of this process and event loop."""
+class Cluster(utils_cluster.Cluster):
+    """Two workers of 10 MB."""
+
+    stays_on = True
 
     def __init__(self, limit=4 * MB, memory=10 * MB, many=2):
-        self.limit, self.memory, self.many = limit, memory, many
+        self.many = many
+        self.worker_options = {"memory_limit": memory}
+        self.client_options = {"cache_limit": limit}
 
     async def __aenter__(self):
-        self.scheduler = await Scheduler(dashboard_address=None, port=0)
-        self.workers = [await self.worker() for _ in range(self.many)]
-        self.client = await Client(
-            self.scheduler.address, asynchronous=True, cache_limit=self.limit
-        )
+        await super().__aenter__()
         for worker in self.workers:
             await worker.heartbeat()
         return self
 
     async def worker(self):
-        worker = await Worker(self.scheduler.address, nthreads=1, memory_limit=self.memory)
+        worker = await super().worker()
         # The tests say what heartbeats tell, and when.
         worker.periodic_callbacks["heartbeat"].stop()
         return worker
-
-    async def __aexit__(self, *exception):
-        self.scheduler.validate_state()
-        assert not self.plugin.off
-        await self.client.close()
-        for worker in self.workers:
-            await worker.close()
-        await self.scheduler.close()
-
-    @property
-    def plugin(self):
-        return self.scheduler.plugins["cachingclient"]
 
     def kept(self, worker):
         """Keys that are kept on a worker, as the scheduler knows them."""
@@ -99,13 +88,6 @@ class Cluster:
         await self.let_go()
         return key, value
 
-    async def let_go(self):
-        """Wait until only the cache wants anything."""
-        ours = {self.plugin.holder.client}
-        await until(
-            lambda: all(ts.who_wants in (None, set(), ours) for ts in self.scheduler.tasks.values())
-        )
-
     async def beat(self, worker, **metrics):
         """A heartbeat that tells these metrics."""
         told = worker.metrics[TOPIC]
@@ -114,13 +96,6 @@ class Cluster:
             await worker.heartbeat()
         finally:
             worker.metrics[TOPIC] = told
-
-
-async def until(true):
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline, "this did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 # -- shares -------------------------------------------------------------------------
@@ -290,7 +265,7 @@ async def test_the_process_of_several_workers_is_not_judged():
     async with Cluster() as c:
         await c.ask(block, 1)
         worker = c.workers[0]
-        assert worker.monitor.get_process_memory() > c.memory
+        assert worker.monitor.get_process_memory() > c.worker_options["memory_limit"]
         await c.beat(worker, spill=0.7)
         assert len(c.kept(worker)) == 1
         # nor is that of one that shares the scheduler's
@@ -503,7 +478,7 @@ async def test_workers_tell_what_is_read_of_them():
     """Public, and documented by their code alone."""
     async with Cluster() as c:
         worker, _ = c.workers
-        assert worker.memory_manager.memory_limit == c.memory
+        assert worker.memory_manager.memory_limit == c.worker_options["memory_limit"]
         assert (worker.memory_manager.memory_target_fraction) == 0.6
         assert worker.memory_manager.memory_spill_fraction is False
         assert worker.memory_manager.memory_pause_fraction is False

@@ -11,9 +11,11 @@ import distributed
 import helpers
 import numpy as np
 import pytest
-from distributed import LocalCluster, Scheduler, SchedulerPlugin, Worker, wait
+import utils_cluster
+from distributed import LocalCluster, SchedulerPlugin, wait
 from distributed.deploy.adaptive import Adaptive
 from distributed.utils_test import gen_test
+from utils_cluster import until
 
 from cachingclient import Client
 from cachingclient.scheduler.scaling import StandIn
@@ -46,52 +48,24 @@ def unlucky(block):
     raise ValueError("the user's")
 
 
-async def until(true):
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline, "this did not come true in time"
-        await asyncio.sleep(0.005)
+class Cluster(utils_cluster.Cluster):
+    """Workers of a few MiB."""
 
+    worker_options = {"memory_limit": LIMIT}
 
-class Cluster:
-    """Workers of a few MiB, and a client, of this event loop."""
+    def __init__(self, kind=Client, workers=2, **scheduler):
+        self.kind, self.many, self.scheduler_options = kind, workers, scheduler
 
-    def __init__(self, kind=Client, workers=2, **kwargs):
-        self.kind, self.n, self.kwargs = kind, workers, kwargs
-
-    async def __aenter__(self):
-        self.scheduler = await Scheduler(dashboard_address=None, port=0, **self.kwargs)
-        self.workers = [
-            await Worker(self.scheduler.address, nthreads=1, memory_limit=LIMIT, name=str(i))
-            for i in range(self.n)
-        ]
-        self.client = await self.kind(self.scheduler.address, asynchronous=True)
-        return self
-
-    async def __aexit__(self, *exception):
-        self.scheduler.validate_state()
-        await self.client.close()
-        for worker in self.workers:
-            await worker.close()
-        await self.scheduler.close()
-
-    @property
-    def plugin(self):
-        return self.scheduler.plugins["cachingclient"]
+    async def worker(self):
+        self.worker_options = {**self.worker_options, "name": str(len(self.scheduler.workers))}
+        return await super().worker()
 
     async def fill(self):
         """Keep results that take more than a plain scheduler would leave alone."""
-        x = build(4 * self.n)  # alive, so that its blocks are kept
-        assert await self.client.compute(x.sum()) == BYTES // 2 * self.n
-        await self.idle()
-        assert self.plugin.ledger.currsize > 0.6 * LIMIT * self.n
-
-    async def idle(self):
-        """Wait until only the cache wants anything."""
-        await until(lambda: not self.client.futures)
-        ours = {self.plugin.holder.client}
-        tasks = self.scheduler.tasks
-        await until(lambda: all(ts.who_wants in (None, set(), ours) for ts in tasks.values()))
+        x = build(4 * self.many)  # alive, so that its blocks are kept
+        assert await self.client.compute(x.sum()) == BYTES // 2 * self.many
+        await self.let_go()
+        assert self.plugin.ledger.currsize > 0.6 * LIMIT * self.many
 
     def wanted(self):
         return {ts.key for ts in self.plugin.holder.client.wants_what}
@@ -122,7 +96,7 @@ async def test_what_a_user_holds_counts():
         assert c.scheduler.adaptive_target() == 4
         assert c.scheduler.workers_to_close() == []
         del x
-        await c.idle()
+        await c.let_go()
         assert c.scheduler.adaptive_target() == 0
 
 
@@ -145,7 +119,7 @@ async def test_those_with_the_least_of_others_close_first():
         x = build(3)
         with dask.annotate(workers=[ours]):
             assert await c.client.compute(x.sum(), optimize_graph=False) == 3 * BYTES / 8
-        await c.idle()
+        await c.let_go()
         assert c.scheduler.workers[ours].nbytes >= 3 * BYTES
         (f,) = await c.client.scatter([np.ones(10)], workers=[users])
         assert c.scheduler.workers_to_close(target=1) == [ours]
@@ -417,7 +391,7 @@ async def test_what_is_waited_for_on_a_retiring_worker_is_only_as_long():
 
         x = build(1)
         assert await c.client.compute(x.sum()) == BYTES / 8
-        await c.idle()
+        await c.let_go()
         key = (x.name, 0)
         assert key in c.plugin.ledger
         (holder,) = (ws.address for ws in c.scheduler.tasks[key].who_has)
@@ -441,7 +415,7 @@ async def test_rebalancing_moves_nothing_that_is_only_cached():
         x = build(3)
         with dask.annotate(workers=[first]):
             assert await c.client.compute(x.sum(), optimize_graph=False) == 3 * BYTES / 8
-        await c.idle()
+        await c.let_go()
         held = {ts.key for ts in c.scheduler.workers[first].has_what}
         assert len(held) >= 3 and not c.scheduler.workers[second].has_what
         await c.client.rebalance()

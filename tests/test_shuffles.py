@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import time
-
 import dask.array as da
 import dask.dataframe as dd
 import helpers
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Scheduler, Worker
+import utils_cluster
 from distributed.shuffle._exceptions import P2PConsistencyError
 from distributed.utils_test import gen_test
+from utils_cluster import until
 
-from cachingclient import Client
 from cachingclient.tasks import is_p2p
 
 META = np.empty((0, 0))
@@ -57,33 +54,8 @@ def questions(kind, made):
     return [(made.b.sum(), 2.0 * (2016 + 64)), (made.b.max(), 128.0), (made.b.min(), 2.0)]
 
 
-async def until(true, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < deadline, "this did not come true in time"
-        await asyncio.sleep(0.005)
-
-
-class Cluster:
-    """Three workers, and a client, of this event loop."""
-
-    async def __aenter__(self):
-        self.scheduler = await Scheduler(dashboard_address=None, port=0)
-        self.workers = [await Worker(self.scheduler.address, nthreads=1) for _ in range(3)]
-        self.client = await Client(self.scheduler.address, asynchronous=True)
-        return self
-
-    async def __aexit__(self, *exception):
-        self.scheduler.validate_state()
-        assert not self.plugin.off
-        await self.client.close()
-        for worker in self.workers:
-            await worker.close()
-        await self.scheduler.close()
-
-    @property
-    def plugin(self):
-        return self.scheduler.plugins["cachingclient"]
+class Cluster(utils_cluster.Cluster):
+    stays_on = True
 
     @property
     def shuffles(self):
@@ -93,13 +65,6 @@ class Cluster:
         answer = await self.client.compute(lazy)
         self.check()
         return float(answer)
-
-    async def quiet(self):
-        """Wait until only the cache wants anything."""
-        ours = {self.plugin.holder.client}
-        await until(lambda: not self.client.futures)
-        tasks = self.scheduler.tasks
-        await until(lambda: all(ts.who_wants in (None, set(), ours) for ts in tasks.values()))
 
     def drop_half(self):
         """Let go of all that follows the shuffle but every other block of one layer."""
@@ -120,7 +85,7 @@ class Cluster:
             return float(await future)
         except P2PConsistencyError:
             future.release()
-            await self.quiet()
+            await self.let_go()
             return float(await self.client.compute(lazy))
 
     def check(self):
@@ -148,12 +113,12 @@ async def test_what_follows_is_held_and_nothing_inside(kind):
         (first, want), *others = questions(kind, made)
         assert await c.ask(first) == want
         assert helpers.calls("slow") == helpers.calls("later") == N
-        await c.quiet()
+        await c.let_go()
         await c.closed()
         for lazy, want in others:
             assert await c.ask(lazy) == want
         assert helpers.calls("slow") == helpers.calls("later") == N
-        await c.quiet()
+        await c.let_go()
         await c.closed()
 
 
@@ -165,12 +130,12 @@ async def test_half_of_what_follows_is_gone(kind):
         made = make(kind)
         (first, want), (second, then), (third, last) = questions(kind, made)
         assert await c.ask(first) == want
-        await c.quiet()
+        await c.let_go()
         await c.closed()
         c.drop_half()
         assert await c.ask(second) == then
         assert helpers.calls("later") == N + N // 2
-        await c.quiet()
+        await c.let_go()
         await c.closed()
         assert await c.ask(third) == last
         assert helpers.calls("later") == N + N // 2
@@ -183,7 +148,7 @@ async def test_a_source_is_held_and_what_follows_is_not(kind):
         made = make(kind)
         (first, want), (second, then), _ = questions(kind, made)
         assert await c.ask(first) == want
-        await c.quiet()
+        await c.let_go()
         c.plugin.release.now(list(c.plugin.ledger.kept))
         await c.closed()
         await until(lambda: not c.scheduler.tasks)
@@ -199,7 +164,7 @@ async def test_a_worker_is_lost_after_it(kind):
         made = make(kind)
         (first, want), (second, then), (third, last) = questions(kind, made)
         assert await c.ask(first) == want
-        await c.quiet()
+        await c.let_go()
         await c.closed()
         ran = helpers.calls()
         await c.workers[0].close()
@@ -208,11 +173,11 @@ async def test_a_worker_is_lost_after_it(kind):
         assert not c.shuffles.active_shuffles
         assert helpers.calls() == ran
         assert await c.ask(second) == then
-        await c.quiet()
+        await c.let_go()
         await c.closed()
         await c.client.retire_workers([c.workers[1].address])
         assert await c.ask(third) == last
-        await c.quiet()
+        await c.let_go()
         await c.closed()
 
 
@@ -225,7 +190,7 @@ async def test_a_worker_is_lost_in_the_middle(kind, held):
         (first, want), (second, then), _ = questions(kind, made)
         if held:  # half of what follows is held when it happens
             assert await c.ask(first) == want
-            await c.quiet()
+            await c.let_go()
             c.drop_half()
             await c.closed()
         future = c.client.compute(second)
@@ -234,7 +199,7 @@ async def test_a_worker_is_lost_in_the_middle(kind, held):
         assert await c.end(future, second) == then
         del future
         c.check()
-        await c.quiet()
+        await c.let_go()
         await c.closed()
 
 
@@ -245,7 +210,7 @@ async def test_all_is_let_go_in_the_middle(kind):
         made = make(kind)
         (first, want), (second, then), _ = questions(kind, made)
         assert await c.ask(first) == want
-        await c.quiet()
+        await c.let_go()
         c.drop_half()
         await c.closed()
         future = c.client.compute(second)
@@ -253,7 +218,7 @@ async def test_all_is_let_go_in_the_middle(kind):
         c.plugin.clear()
         assert float(await future) == then
         del future
-        await c.quiet()
+        await c.let_go()
         await c.closed()
 
 
@@ -269,7 +234,7 @@ async def test_a_merge_of_what_is_held():
             merged = left.merge(right, on="a")
             assert await c.ask(merged.c.sum()) == pandas.c.sum()
             assert await c.ask(merged.b.sum()) == pandas.b.sum()
-            await c.quiet()
+            await c.let_go()
             await c.closed()
 
 

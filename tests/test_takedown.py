@@ -16,6 +16,7 @@ import pytest
 from distributed import LocalCluster, Scheduler, Worker
 from distributed.utils_test import gen_test
 from helpers import INPROC, forgotten, look, ran, wait_until
+from utils_cluster import until
 
 from cachingclient import CachePlugin, Client, caching
 from cachingclient.config import read_settings
@@ -192,13 +193,6 @@ class Pair:
     @property
     def plugin(self):
         return self.scheduler.plugins["cachingclient"]
-
-
-async def until(true):
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline, "this did not come true in time"
-        await asyncio.sleep(0.005)
 
 
 @gen_test(config=FAST)

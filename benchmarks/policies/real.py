@@ -5,7 +5,8 @@ arrays of real sizes. The limit is a part of what the session asks for more than
 session starts on a new cluster of worker processes. Nobody thinks between two questions, but the
 scheduler's part of the cache is told by its clock that somebody did, for some 20 seconds:
 requests fade with wall time. What must hold: fewer task seconds with `group` than with `lru` and
-`cachey`.
+`cachey`, over all seeds of a session: what a session asks for next is drawn, and in a single one
+any policy may have the luck.
 
 aggregations
     One slow, cleaned array; columns of it; reductions of these, with passes over something large
@@ -16,9 +17,10 @@ editing
     A pipeline of four stages, of which a late one is edited again and again; sometimes the
     questions of the last version are asked once more.
 
-    python benchmarks/policies/real.py [--sessions aggregations ...] [--trace FOLDER]
+    python benchmarks/policies/real.py [--sessions aggregations ...] [--seeds 0 1 2 3]
+                                       [--trace FOLDER]
 
-takes about five minutes; with --trace the sessions are recorded for `compare.py --traces`.
+takes about five minutes a seed; with --trace the sessions are recorded for `compare.py --traces`.
 """
 
 from __future__ import annotations
@@ -28,6 +30,7 @@ import random
 import sys
 import time
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -163,18 +166,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--sessions", nargs="+", default=list(SESSIONS), choices=SESSIONS)
     parser.add_argument("--policies", nargs="+", default=["plain", "group", "cachey", "lru"])
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3])
     parser.add_argument("--trace", type=Path, help="folder for recordings of ours")
     args = parser.parse_args()
     failed = False
     for name in args.sessions:
-        seconds = {}
-        for policy in args.policies:
-            trace = args.trace / f"{name}.trace" if args.trace and policy == "group" else None
-            found = run(name, policy, args.seed, trace)
-            seconds[policy] = found["task seconds"]
+        seconds = dict.fromkeys(args.policies, 0.0)
+        for seed, policy in product(args.seeds, args.policies):
+            trace = None
+            if args.trace and policy == "group":
+                trace = args.trace / f"{name}-{seed}.trace"
+            found = run(name, policy, seed, trace)
+            seconds[policy] += found["task seconds"]
             row = "  ".join(f"{what} {value:8.1f}" for what, value in found.items())
-            print(f"{name:14s} {policy:7s} {row}", flush=True)
+            print(f"{name:14s} seed {seed} {policy:7s} {row}", flush=True)
         for other in set(seconds) - {"group"}:
             if "group" in seconds:
                 ratio = seconds["group"] / seconds[other]
