@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import shutil
 import subprocess
 import sys
@@ -83,10 +84,11 @@ def run(*arguments):
         [sys.executable, str(HERE / "run.py"), *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=500,
     )
 
 
+@pytest.mark.timeout(600)
 def test_what_only_our_client_fails_is_reported(tmp_path):
     tests, expected = tmp_path / "test_tiny.py", tmp_path / "expected.txt"
     tests.write_text(TESTS.format(runs=str(tmp_path)))
@@ -115,24 +117,59 @@ def test_what_only_our_client_fails_is_reported(tmp_path):
     assert again.stdout.splitlines()[1:] == lines[1:]
 
 
-def test_what_is_explained_is_no_failure(tmp_path):
-    tests, expected = tmp_path / "test_tiny.py", tmp_path / "expected.txt"
-    tests.write_text(
-        "from distributed import Client\n"
-        "def test_a(): assert Client.__module__ == 'distributed.client'\n"
-        "def test_b(): pass\n"
-    )
-    expected.write_text("test_tiny.py::test_a: it looks at the module\n")
-    options = "--work", tmp_path / "work", "--expected", expected, "--again", 0, "--quick"
-    done = run(tests, *options, "--client", "caching")
-    assert done.stdout.splitlines()[-1] == "0 tests differ and are not explained", done
-    assert done.returncode == 0
+@pytest.fixture
+def modules(monkeypatch):
+    """The runner's own modules, as where it is started."""
+    monkeypatch.syspath_prepend(str(HERE))
+    return lambda name: importlib.import_module(name)
+
+
+def test_what_is_explained_is_no_failure(modules, capsys):
+    comparing, suites, run = modules("comparing"), modules("suites"), modules("run")
+    asked = []
+
+    def fake(suite, client, attempt=0, only=None):
+        asked.append((client, attempt, only))
+        tests = {"test_a": "passed", "test_b": "failed"} if client == "plain" else {}
+        return {"test_a": "failed", "test_b": "failed", "test_c": "passed", **tests}
+
+    suite = suites.Suite("test_tiny.py", Path("test_tiny.py"))
+    found = comparing.compare(fake, suite, "caching", 0, quick=True)
+    assert asked == [("caching", 0, None), ("plain", "quick", ["test_a", "test_b"])]
+    assert [v.test for v in found.differing] == ["test_a"]
+    assert run.report(found, {}, 0) == 1
+    assert run.report(found, {"test_tiny.py::test_a": "it looks at a name"}, 0) == 0
+    assert "explained test_tiny.py::test_a: it looks at a name" in capsys.readouterr().out
+
+
+INSIDE = """
+from distributed.utils_test import gen_cluster
+
+@gen_cluster(client=True)
+async def test_inside(c, s, a, b):
+    assert type(c).__name__ == "InCaching"
+    assert "cachingclient" in s.plugins
+    assert await c.submit(abs, -1, pure=True) == 1
+    await c.close()
+    assert "cachingclient" not in s.plugins
+"""
+
+
+def test_a_plain_client_inside_of_caching(modules, tmp_path):
+    comparing, suites = modules("comparing"), modules("suites")
+    path = tmp_path / "test_tiny.py"
+    path.write_text(INSIDE)
+    settings = tmp_path / "pytest.ini"
+    settings.write_text("[pytest]\n")
+    suite = suites.Suite("test_tiny.py", path, ["-c", str(settings)])
+    found = comparing.Runner(tmp_path / "work").run(suite, "caching")
+    log = tmp_path / "work" / "caching" / "test_tiny.py" / "0.log"
+    assert found == {"test_inside": "passed"}, log.read_text()
 
 
 @pytest.mark.skipif(shutil.which("git") is None, reason="reads checkouts by git")
-def test_tests_are_those_of_the_installed_version(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(HERE))
-    from suites import find_revision, from_checkout
+def test_tests_are_those_of_the_installed_version(modules, tmp_path):
+    suites = modules("suites")
 
     checkout = tmp_path / "checkout"
     folder = checkout / "distributed" / "tests"
@@ -160,7 +197,7 @@ def test_tests_are_those_of_the_installed_version(tmp_path, monkeypatch):
     git("tag", "v2026.6.0", commits[6])
 
     def find(version, *more):
-        return find_revision(checkout, [version, "v" + version, *more], version)
+        return suites.find_revision(checkout, [version, "v" + version, *more], version)
 
     assert find("2026.5.1") == commits[5]
     assert find("2026.6.0") == commits[6]
@@ -169,7 +206,7 @@ def test_tests_are_those_of_the_installed_version(tmp_path, monkeypatch):
     assert find("2026.8.0") == commits[7]
 
     status = git("status", "--porcelain")
-    (suite,) = from_checkout("distributed", checkout, commits[5], tmp_path / "tests")
+    (suite,) = suites.from_checkout("distributed", checkout, commits[5], tmp_path / "tests")
     assert suite.name == "distributed/tests/test_client.py"
     assert suite.path.read_text() == "# 5"
     # Else it would be taken for the package

@@ -70,7 +70,9 @@ class Runner:
         here = self.work / "here"
         here.mkdir(exist_ok=True)
         command = [sys.executable, "-m", "pytest", *"-p no:cacheprovider -p other_client".split()]
-        command += [*suite.arguments, *arguments, f"--timeout={self.timeout}", "--color=no"]
+        command += [*suite.arguments, *arguments, f"--timeout={self.timeout}"]
+        # Python 3.11 has trouble with parsing large files at times, which other styles do
+        command += ["--color=no", "--tb=native"]
         with log.open("ab") as f:
             return subprocess.run(
                 [*command, str(suite.path)],

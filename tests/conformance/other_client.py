@@ -43,11 +43,27 @@ class InCaching(PLAIN):  # type: ignore[misc, valid-type]
             self._caching = context
         return self
 
+    def close(self, *args: Any, **kwargs: Any) -> Any:
+        if self.status != "running":
+            return super().close(*args, **kwargs)
+        if self.asynchronous:
+            return self._leave_and_close(*args, **kwargs)
+        self.sync(self._leave)
+        return super().close(*args, **kwargs)
+
+    async def _leave_and_close(self, *args: Any, **kwargs: Any) -> None:
+        await self._leave()
+        await super().close(*args, **kwargs)
+
     async def _close(self, *args: Any, **kwargs: Any) -> Any:
-        context, self._caching = self._caching, None
-        if context is not None and self.status == "running":
-            await context.__aexit__(None, None, None)
+        if self.status == "running":
+            await self._leave()
         return await super()._close(*args, **kwargs)
+
+    async def _leave(self) -> None:
+        context, self._caching = self._caching, None
+        if context is not None:
+            await context.__aexit__(None, None, None)
 
 
 CLIENTS = {"plain": PLAIN, "ours": cachingclient.Client, "caching": InCaching}
