@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import dask.config
+import distributed  # noqa: F401 - brings its own settings
 import yaml
 from dask.utils import parse_bytes, parse_timedelta
 
@@ -21,6 +22,18 @@ LARGEST_LIMIT = 2**60
 with open(os.path.join(os.path.dirname(__file__), "cachingclient.yaml")) as f:
     DEFAULTS: dict[str, Any] = yaml.safe_load(f)
 dask.config.update_defaults(DEFAULTS)
+
+
+def _hide_frames() -> None:
+    """The code of a computation, as the scheduler shows it, is the user's and not ours."""
+    key = "distributed.diagnostics.computations.ignore-modules"
+    ignored = dask.config.get(key, default=None)
+    if isinstance(ignored, list):
+        ours = [m for m in ("cachingclient", "wrapt") if m not in ignored]
+        dask.config.set({key: [*ignored, *ours]})
+
+
+_hide_frames()
 
 
 def parse_limit(value: Any, name: str = "cache_limit") -> float:

@@ -70,5 +70,6 @@ def with_panel(html: str, session: Session) -> str:
     """
     if session.client.status == "running":
         with suppress(Exception):
-            return html + panel(session)
+            # In one element: a client's own is one, and well formed
+            return f"<div>{html}{panel(session)}</div>"
     return html

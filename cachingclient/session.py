@@ -307,7 +307,10 @@ class Session:
         *args, **kw
             For `plain`.
         """
-        if self.scheduler_id is None or not isinstance(expr, internals.Expr) or kw.get("actors"):
+        actors = kw.get("actors")
+        # Collections have no truth
+        any_actors = actors is not None and actors is not False
+        if self.scheduler_id is None or not isinstance(expr, internals.Expr) or any_actors:
             return plain(expr, keys, *args, **kw)
         self._look_out()
         keys = list(keys)

@@ -51,4 +51,6 @@ class Voice:
                 self._send({"last": True})
 
     def _send(self, message: dict[str, Any]) -> None:
+        if self._client.status == "closed":
+            return  # what is said next fails with an error that the user understands
         internals.send(self._client, {"op": PERMIT, "client": self._client.id, **message})

@@ -145,6 +145,32 @@ def test_repr(client):
     assert "CachingClient" in client._repr_html_()
 
 
+def test_of_a_closed_client_the_users_own_message_is_told_of(cluster):
+    client = Client(cluster)
+    assert client.submit(abs, -1, pure=True).result() == 1
+    client.close()
+    with pytest.raises(Exception, match="update-graph"):
+        client.submit(abs, -2, pure=True)
+
+
+@pytest.mark.parametrize("kind", [Client, caching])
+def test_code_of_a_computation_is_the_users(cluster, kind):
+    """No frame of ours is shown where the user asked for."""
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context((Client if kind is Client else distributed.Client)(cluster))
+        if kind is caching:
+            stack.enter_context(caching(client))
+        with dask.config.set({"distributed.diagnostics.computations.nframes": 2}):
+            build().sum().compute()
+            client.submit(abs, -1, pure=True).result()
+            client.gather(client.map(abs, [-2, -3]))
+        found = list(cluster.scheduler.computations)
+        assert len(found) == 3
+        for computation in found:
+            (frames,) = computation.code
+            assert frames[-1].filename == __file__
+
+
 # -- cache_limit ------------------------------------------------------------------------
 
 

@@ -321,6 +321,15 @@ def test_actors(client):
         wait_until(lambda: key not in client.cluster.scheduler.tasks)
 
 
+@pytest.mark.parametrize("optimize", [True, False])
+def test_collections_that_are_actors(client, optimize):
+    counter = dask.delayed(Counter)()
+    counted = [dask.delayed(lambda c: c.increment().result())(counter) for _ in range(3)]
+    last = dask.delayed(lambda c, _: c.increment().result())(counter, counted)
+    assert last.compute(actors=counter, optimize_graph=optimize) == 4
+    assert client.compute(last, actors=[counter]).result() == 4
+
+
 def test_fire_and_forget(client):
     f = warm(client)
     key = f.key

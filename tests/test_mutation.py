@@ -213,6 +213,27 @@ def test_xarray():
     assert dataset["x"].sum() == 3
 
 
+def closer():
+    return "closed"
+
+
+@pytest.mark.parametrize("part", [lambda dataset: dataset, lambda dataset: dataset["x"]])
+def test_what_closes_a_file_survives(guarded, part):
+    """A task may hand it out, as `xarray.open_mfdataset` has it with ``parallel=True``."""
+    xr = pytest.importorskip("xarray")
+
+    def opened():
+        found = part(xr.Dataset({"x": ("t", np.ones(3))}))
+        found.set_close(closer)
+        return found
+
+    found = dask.delayed(opened)()
+    again, close = dask.compute(found, dask.delayed(getattr)(found, "_close"))
+    assert again.sum() == 3
+    assert close() == "closed"
+    assert copied(opened())._close is closer
+
+
 def test_what_is_left_alone(tmp_path):
     read_only = np.broadcast_to(np.ones(1), (4,))
     on_file = np.memmap(tmp_path / "x", dtype="f8", mode="w+", shape=3)
