@@ -19,6 +19,7 @@ from distributed.utils import get_ip
 
 from cachingclient import internals
 from cachingclient.bounded import Bounded
+from cachingclient.carrying import carried, lacks_package
 from cachingclient.config import Settings
 from cachingclient.explaining import Explanation, explain
 from cachingclient.graph.departed import Departed
@@ -98,6 +99,15 @@ class Session:
         self._comm: Any = None
         self._warned: set[str] = set()
         self._handlers: dict[str, Callable[..., Any]] = {}
+        #: what dask lacks, so that the cache is left out; empty where it has everything
+        self.lacking = internals.lacking() if settings.cache_limit else ""
+        if self.lacking:
+            # Not when it connects: that may be what is not noticed any more.
+            self.said_absent = True
+            self._warn(
+                f"Nothing is kept: {self.lacking}. Use a newer cachingclient, or an older dask. "
+                "Until then this client works as distributed.Client does."
+            )
 
     # -- connecting ------------------------------------------------------------
 
@@ -110,10 +120,10 @@ class Session:
         self.forget()
         self.scheduler_id = None
         self.voice.stop()
-        if not self.settings.cache_limit:
+        if not self.settings.cache_limit or self.lacking:
             return
-        self._listen()
         try:
+            self._listen()
             answer = await self._join()
         except Exception as e:
             self._no_cache(str(e).strip() or type(e).__name__)
@@ -143,14 +153,22 @@ class Session:
         plugin = CachePlugin(self.settings)
         answer: Any = None
         for _ in range(ATTEMPTS):
-            await self.client.scheduler.register_scheduler_plugin(
-                plugin=dumps(plugin), name=NAME, idempotent=True
-            )
+            try:
+                await self._register(dumps(plugin))
+            except Exception as e:
+                if not lacks_package(e):
+                    raise
+                await self._register(carried(plugin))
             answer = await self.call("hello", client=self.client.id)
             if answer:  # else it has left with somebody else in between
                 break
         self.installed = bool(answer) and answer["plugin"] == plugin.id
         return answer
+
+    async def _register(self, pickled: bytes) -> None:
+        await self.client.scheduler.register_scheduler_plugin(
+            plugin=pickled, name=NAME, idempotent=True
+        )
 
     def _no_cache(self, why: str) -> None:
         self.stop_listening()
@@ -224,6 +242,8 @@ class Session:
             return ""
         if not self.settings.cache_limit:
             return "Nothing is kept: cache_limit is 0."
+        if self.lacking:
+            return f"Nothing is kept: {self.lacking}."
         return "Nothing is kept: the scheduler keeps no cache for this client."
 
     # -- listening -------------------------------------------------------------
@@ -366,6 +386,18 @@ class Session:
         return await explain(plan, self.trusted, lifted, self.settings.rules, remarks, ask, choose)
 
     # -- cancelling ------------------------------------------------------------
+
+    async def cancel(
+        self,
+        plain: Callable[..., Any],
+        futures: Any,
+        reason: str | None = None,
+        msg: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Cancel futures, as `plain` would."""
+        rest = self.cancel_alone(futures, reason, msg)
+        return await plain(rest, reason=reason, msg=msg, **kwargs)
 
     def cancel_alone(self, futures: Any, reason: str | None, msg: str | None) -> list[Future]:
         """Cancel futures whose key others share, which plain dask would have kept apart.

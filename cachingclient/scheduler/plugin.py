@@ -209,6 +209,10 @@ class CachePlugin(SchedulerPlugin):
         if not self.off:
             self.off = True
             logger.error("The cache is switched off after an error", exc_info=error)
+            self.warn(
+                f"Nothing is kept any more: the cache is switched off after an error, {error!r}. "
+                "Clients work as distributed.Client does."
+            )
             # Hooks fail inside of transitions, which nothing may be released in.
             self.loop.call_soon(self._take_down)
 
