@@ -446,6 +446,7 @@ def _load_frame_kinds() -> FrameKinds | None:
         return None
 
 
+@lru_cache(1)
 def _import_frame_kinds() -> FrameKinds:
     from dask.dataframe.dask_expr import _expr, _reductions, _shuffle, _util
     from dask.dataframe.dask_expr.io import io, parquet
@@ -570,7 +571,7 @@ def read_file(node: Any, key: Key, file: int) -> Task:
 
 def read_files(fused: Any, node: Any, key: Key, files: Sequence[int]) -> Task:
     """Task that reads several files as one partition, as `fused` does, by another reader."""
-    kinds = _load_frame_kinds()
+    kinds = _import_frame_kinds()
     if isinstance(fused, kinds.FusedParquetIO):
         tasks = [node._filtered_task(key, file) for file in files]
         fragments = [task.args[0].kwargs for task in tasks]
@@ -589,7 +590,7 @@ def read_files(fused: Any, node: Any, key: Key, files: Sequence[int]) -> Task:
 
 def renumbers(fused: Any) -> bool:
     """Whether rows of several files that are read together are numbered anew."""
-    is_arrow = isinstance(fused, _load_frame_kinds().FusedParquetIO)
+    is_arrow = isinstance(fused, _import_frame_kinds().FusedParquetIO)
     return is_arrow and fused._meta.index.name is None
 
 
