@@ -65,3 +65,28 @@ def test_who_lacks_the_package_is_given_it(scheduler, worker):
                     assert ran(client) == 4
             # It is imported as itself, and brings nothing else.
             assert lacked(address) == [[n for n in f if n != "cachingclient"] for f in found]
+
+
+def test_a_policy_that_needs_more_than_the_package():
+    with serving("scheduler") as address, serving("worker", address):
+        with dask.config.set({"cachingclient.policy": "cachey"}):
+            with pytest.warns(UserWarning, match="no package cachey: the policy is group") as told:
+                client = Client(address)
+        assert len(told) == 1
+        with client:
+            x = build()
+            assert (x.sum().compute(), x.sum().compute()) == (80, 80)
+            assert ran(client) == 4
+
+
+def test_a_scheduler_that_refuses_is_given_nothing():
+    blocked = {"distributed.scheduler.blocked-handlers": ["register_scheduler_plugin"]}
+    with serving("scheduler", config=blocked) as address, serving("worker", address):
+        with pytest.warns(UserWarning, match="blocked-handlers") as told:
+            client = Client(address)
+        assert len(told) == 1
+        with client, warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert [build().sum().compute() for _ in range(2)] == [80, 80]
+            assert ran(client) == 8
+        assert all("cachingclient" in found for found in lacked(address))
