@@ -24,7 +24,7 @@ def oldest() -> list[str]:
 
 
 @nox.session
-@nox.parametrize("dask", ["oldest", "newest"])
+@nox.parametrize("dask", ["oldest", "newest"], ids=["oldest", "newest"])
 def tests(session: nox.Session, dask: str) -> None:
     """Run the tests with the oldest dask that is supported, or the newest there is."""
     session.install("--upgrade", "-e", ".[test]", *(oldest() if dask == "oldest" else ()))

@@ -49,7 +49,7 @@ try:
     from dask.base import collections_to_expr
     from distributed.client import FutureState
     from distributed.client import _MapExpr as MapExpr  # what client.map sends, as no other does
-    from distributed.protocol import Serialized, serialize, to_serialize
+    from distributed.protocol.serialize import Serialized, serialize, to_serialize
     from distributed.scheduler import ClientState, Computation, TaskState
     from distributed.spans import SpanMetadata
     from distributed.worker_state_machine import TaskState as WorkerTask

@@ -111,7 +111,7 @@ with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as clust
                 right &= client.cache.info() == cachingclient.CacheInfo()
                 html = client._repr_html_()
         texts = [str(w.message) for w in caught]
-        found[f"{module.__name__}.{name}"] = [right, len(texts), name in texts[0], name in html]
+        found[f"{module.__name__}.{name}"] = [right, len(texts), name in str(texts), name in html]
 print(json.dumps(found))
 """
 
