@@ -9,8 +9,8 @@ from cachingclient.context import caching as caching
 from cachingclient.info import CacheInfo as CacheInfo
 from cachingclient.info import Entry as Entry
 from cachingclient.scheduler.plugin import CachePlugin as CachePlugin
+from cachingclient.version import VERSION
 
-#: Kept aligned with setup.cfg.
-__version__ = "0.1.0"
+__version__ = VERSION
 
 __all__ = ["Cache", "CacheInfo", "CachePlugin", "CachingClient", "Client", "Entry", "caching"]

@@ -59,15 +59,17 @@ class CachingClient(distributed.Client):
         await super()._ensure_connected(*args, **kwargs)
         await self._session.connect()
 
-    def _graph_to_futures(self, expr: Any, keys: Any, *args: Any, **kwargs: Any) -> Any:
+    def _graph_to_futures(self, *args: Any, **kwargs: Any) -> Any:
         plain = super()._graph_to_futures
-        return self._session.send_graph(plain, expr, keys, *args, **kwargs)
+        if self._session.lacking:
+            return plain(*args, **kwargs)
+        return self._session.send_graph(plain, *args, **kwargs)
 
-    async def _cancel(
-        self, futures: Any, reason: Any = None, msg: Any = None, force: bool = False
-    ) -> None:
-        rest = self._session.cancel_alone(futures, reason, msg)
-        await super()._cancel(rest, reason=reason, msg=msg, force=force)
+    async def _cancel(self, *args: Any, **kwargs: Any) -> Any:
+        plain = super()._cancel
+        if self._session.lacking:
+            return await plain(*args, **kwargs)
+        return await self._session.cancel(plain, *args, **kwargs)
 
     @wraps(distributed.Client.submit)
     def submit(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]

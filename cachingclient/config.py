@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-import os
+import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -19,8 +19,9 @@ from cachingclient.policy import POLICIES
 #: Larger limits than this are a slip of the pen, not a cluster.
 LARGEST_LIMIT = 2**60
 
-with open(os.path.join(os.path.dirname(__file__), "cachingclient.yaml")) as f:
-    DEFAULTS: dict[str, Any] = yaml.safe_load(f)
+# Not by its path: the package may have been carried here, and be no folder.
+_yaml = pkgutil.get_data("cachingclient", "cachingclient.yaml")
+DEFAULTS: dict[str, Any] = yaml.safe_load(_yaml or b"")
 dask.config.update_defaults(DEFAULTS)
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import distributed
-import wrapt
 
 from cachingclient import internals
 from cachingclient.cache import Cache
@@ -79,7 +78,8 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
         setattr(self._client, _MARK, session)
         try:
             await session.connect()
-            self._wrap(session)
+            if not session.lacking:
+                self._wrap(session)
         except BaseException:
             await self._stop()
             raise
@@ -95,7 +95,7 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
             await session.connect()
 
         async def cancel(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-            return await _cancel(session, plain, *args, **kwargs)
+            return await session.cancel(plain, *args, **kwargs)
 
         def submit(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
             with session.purity(kwargs):
@@ -116,6 +116,9 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
         self._replace("_repr_html_", html)
 
     def _replace(self, name: str, wrapper: Callable[..., Any]) -> None:
+        # Not above: schedulers that this package is carried to need not have it.
+        import wrapt
+
         setattr(self._client, name, wrapt.FunctionWrapper(getattr(self._client, name), wrapper))
         self._wrapped.append(name)
 
@@ -130,15 +133,3 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
                 delattr(self._client, name)
             self._wrapped.clear()
             delattr(self._client, _MARK)
-
-
-async def _cancel(
-    session: Session,
-    plain: Any,
-    futures: Any,
-    reason: str | None = None,
-    msg: str | None = None,
-    **kwargs: Any,
-) -> Any:
-    rest = session.cancel_alone(futures, reason, msg)
-    return await plain(rest, reason=reason, msg=msg, **kwargs)

@@ -7,44 +7,63 @@ Nothing else in this package imports or calls a private name of theirs, and
 from __future__ import annotations
 
 import contextlib
+import inspect
 import sys
 import time
 import uuid
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import zip_longest
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+import dask
 import distributed.worker as distributed_worker
-
-# Kinds of expressions that reach a client: each is rewritten in a way of its own.
-from dask._expr import Expr as Expr
-from dask._expr import FinalizeCompute
-from dask._expr import HLGExpr as HLGExpr
-from dask._expr import HLGFinalizeCompute as HLGFinalizeCompute
-from dask._expr import LLGExpr as LLGExpr
-from dask._expr import _ExprSequence as ExprSequence
-from dask._expr import _HLGExprSequence as HLGExprSequence
-
-# Optimizers return graphs with legacy tasks, whose dependencies only this finds.
-# Tasks: references to other tasks are found, and keys renamed, in them.
-from dask._task_spec import Alias as Alias
-from dask._task_spec import GraphNode as GraphNode
-from dask._task_spec import List as TaskList
-from dask._task_spec import Task as Task
-from dask._task_spec import TaskRef as TaskRef
-from dask._task_spec import convert_legacy_graph as convert_legacy_graph
-from dask._task_spec import cull as cull
-from dask.base import collections_to_expr
 from dask.typing import Key
 from dask.utils import M
 from distributed import Client, Future, Scheduler, Worker
-from distributed.client import FutureState
-from distributed.client import _MapExpr as MapExpr  # what client.map sends, as no other does
-from distributed.protocol import Serialized, serialize, to_serialize
-from distributed.scheduler import ClientState, Computation, TaskState
-from distributed.spans import SpanMetadata
-from distributed.worker_state_machine import TaskState as WorkerTask
+
+from cachingclient.telling import tell
+
+#: What this dask lacks of what is used here.
+_absent: list[str] = []
+
+try:
+    # Kinds of expressions that reach a client: each is rewritten in a way of its own.
+    from dask._expr import Expr as Expr
+    from dask._expr import FinalizeCompute
+    from dask._expr import HLGExpr as HLGExpr
+    from dask._expr import HLGFinalizeCompute as HLGFinalizeCompute
+    from dask._expr import LLGExpr as LLGExpr
+    from dask._expr import _ExprSequence as ExprSequence
+    from dask._expr import _HLGExprSequence as HLGExprSequence
+
+    # Optimizers return graphs with legacy tasks, whose dependencies only this finds.
+    # Tasks: references to other tasks are found, and keys renamed, in them.
+    from dask._task_spec import Alias as Alias
+    from dask._task_spec import GraphNode as GraphNode
+    from dask._task_spec import List as TaskList
+    from dask._task_spec import Task as Task
+    from dask._task_spec import TaskRef as TaskRef
+    from dask._task_spec import convert_legacy_graph as convert_legacy_graph
+    from dask._task_spec import cull as cull
+    from dask.base import collections_to_expr
+    from distributed.client import FutureState
+    from distributed.client import _MapExpr as MapExpr  # what client.map sends, as no other does
+    from distributed.protocol.serialize import Serialized, serialize, to_serialize
+    from distributed.scheduler import ClientState, Computation, TaskState
+    from distributed.spans import SpanMetadata
+    from distributed.worker_state_machine import TaskState as WorkerTask
+except ImportError as e:
+    _absent.append(str(e).partition(" (")[0])
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any:
+        """Something that nothing is, in place of what dask lacks: the package can be imported."""
+        if _absent and not name.startswith("__"):
+            return globals().setdefault(name, type(name, (), {}))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 # -- expressions ----------------------------------------------------------------
 
@@ -92,6 +111,57 @@ GRAPH_METHOD = "_graph_to_futures"
 CONNECT_METHOD = "_ensure_connected"
 #: Does what `Client.cancel` says, in sync and async clients alike.
 CANCEL_METHOD = "_cancel"
+#: Runs one task; the worker looks it up on itself each time (2025.4 and 2026.8).
+EXECUTE_METHOD = "execute"
+
+
+#: Methods that are called, or put in front of, with the parameters that they have to take.
+_METHODS: dict[Any, dict[str, str]] = {
+    Client: {
+        GRAPH_METHOD: "expr keys workers user_priority resources retries actors",
+        CONNECT_METHOD: "",
+        CANCEL_METHOD: "futures reason msg force",
+        "_send_to_scheduler": "msg",
+    },
+    Scheduler: {
+        "_generate_taskstates": "keys dsk computation",
+        "_apply_annotations": "tasks annotations_by_type",
+        "_set_priorities": (
+            "internal_priority submitting_task user_priority fifo_timeout start tasks"
+        ),
+        "update_graph": (
+            "client expr_ser keys span_metadata internal_priority submitting_task user_priority"
+        ),
+        "new_task": "key spec state",
+        "client_releases_keys": "keys client",
+    },
+    Worker: {EXECUTE_METHOD: "key stimulus_id"},
+}
+
+
+@lru_cache(1)
+def lacking() -> str:
+    """What this dask lacks that the cache cannot do without; empty where it is all there."""
+    found = _absent or [
+        text for kind, methods in _METHODS.items() for text in _changed(kind, methods)
+    ]
+    return f"dask {dask.__version__} is not known to it: {found[0]}" if found else ""
+
+
+def _changed(kind: type, methods: Mapping[str, str]) -> Iterator[str]:
+    for name, needed in methods.items():
+        method = getattr(kind, name, None)
+        if method is None:
+            yield f"{kind.__name__} has no method {name}"
+        elif not _takes(method, needed.split()):
+            yield f"{kind.__name__}.{name} takes other arguments"
+
+
+def _takes(method: Any, needed: list[str]) -> bool:
+    parameters = inspect.signature(method).parameters
+    # Somebody may have put a function in front of it that passes on whatever it is given.
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return anything or [p for p in parameters if p in needed] == needed
 
 
 def stream_handlers(client: Client) -> dict[str, Callable[..., Any]]:
@@ -277,9 +347,6 @@ def remove_collector(kind: type[Any]) -> None:
 
 # -- workers --------------------------------------------------------------------
 
-#: Runs one task; the worker looks it up on itself each time (2025.4 and 2026.8).
-EXECUTE_METHOD = "execute"
-
 
 def worker_task(worker: Worker, key: Any) -> WorkerTask | None:
     """State of a task on its worker: tells what it is computed from, and how."""
@@ -368,7 +435,19 @@ class FrameKinds(NamedTuple):
 
 
 @lru_cache(1)
-def _load_frame_kinds() -> FrameKinds:
+def _load_frame_kinds() -> FrameKinds | None:
+    try:
+        return _import_frame_kinds()
+    except (ImportError, AttributeError) as e:
+        tell(
+            f"Reads of dataframes are not shared: dask {dask.__version__} is not known to the "
+            f"cache: {str(e).partition(' (')[0]}. The rest of it works."
+        )
+        return None
+
+
+@lru_cache(1)
+def _import_frame_kinds() -> FrameKinds:
     from dask.dataframe.dask_expr import _expr, _reductions, _shuffle, _util
     from dask.dataframe.dask_expr.io import io, parquet
     from dask.dataframe.tseries.resample import ResampleAggregation
@@ -492,7 +571,7 @@ def read_file(node: Any, key: Key, file: int) -> Task:
 
 def read_files(fused: Any, node: Any, key: Key, files: Sequence[int]) -> Task:
     """Task that reads several files as one partition, as `fused` does, by another reader."""
-    kinds = _load_frame_kinds()
+    kinds = _import_frame_kinds()
     if isinstance(fused, kinds.FusedParquetIO):
         tasks = [node._filtered_task(key, file) for file in files]
         fragments = [task.args[0].kwargs for task in tasks]
@@ -511,7 +590,7 @@ def read_files(fused: Any, node: Any, key: Key, files: Sequence[int]) -> Task:
 
 def renumbers(fused: Any) -> bool:
     """Whether rows of several files that are read together are numbered anew."""
-    is_arrow = isinstance(fused, _load_frame_kinds().FusedParquetIO)
+    is_arrow = isinstance(fused, _import_frame_kinds().FusedParquetIO)
     return is_arrow and fused._meta.index.name is None
 
 

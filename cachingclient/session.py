@@ -19,6 +19,7 @@ from distributed.utils import get_ip
 
 from cachingclient import internals
 from cachingclient.bounded import Bounded
+from cachingclient.carrying import carried, lacks_package
 from cachingclient.config import Settings
 from cachingclient.explaining import Explanation, explain
 from cachingclient.graph.departed import Departed
@@ -31,7 +32,8 @@ from cachingclient.scattering import scatter
 from cachingclient.scheduler.desk import NAME
 from cachingclient.scheduler.plugin import CachePlugin
 from cachingclient.sending import Sending, Wish
-from cachingclient.telling import tell
+from cachingclient.telling import tell, unused
+from cachingclient.version import VERSION
 from cachingclient.voice import Voice
 from cachingclient.watching import Watch
 
@@ -98,6 +100,15 @@ class Session:
         self._comm: Any = None
         self._warned: set[str] = set()
         self._handlers: dict[str, Callable[..., Any]] = {}
+        #: what dask lacks, so that the cache is left out; empty where it has everything
+        self.lacking = internals.lacking() if settings.cache_limit else ""
+        if self.lacking:
+            # Not when it connects: that may be what is not noticed any more.
+            self.said_absent = True
+            self._warn(
+                f"Nothing is kept: {self.lacking}. Use a newer cachingclient, or an older dask. "
+                "Until then this client works as distributed.Client does."
+            )
 
     # -- connecting ------------------------------------------------------------
 
@@ -110,10 +121,10 @@ class Session:
         self.forget()
         self.scheduler_id = None
         self.voice.stop()
-        if not self.settings.cache_limit:
+        if not self.settings.cache_limit or self.lacking:
             return
-        self._listen()
         try:
+            self._listen()
             answer = await self._join()
         except Exception as e:
             self._no_cache(str(e).strip() or type(e).__name__)
@@ -124,6 +135,8 @@ class Session:
         self.voice.start()
         self.scheduler_id = answer["scheduler"]
         self.said_absent = False
+        if answer["remark"]:
+            self._warn(answer["remark"])
         self.watch.elsewhere = not is_here(self.client.scheduler.address)
         if self.limit is not None and answer["limit"] != self.limit:
             self._warn(
@@ -143,21 +156,43 @@ class Session:
         plugin = CachePlugin(self.settings)
         answer: Any = None
         for _ in range(ATTEMPTS):
-            await self.client.scheduler.register_scheduler_plugin(
-                plugin=dumps(plugin), name=NAME, idempotent=True
-            )
+            refusal = await self._register(plugin)
             answer = await self.call("hello", client=self.client.id)
             if answer:  # else it has left with somebody else in between
                 break
+            if refusal is not None:  # and it was not preloaded either
+                raise refusal
         self.installed = bool(answer) and answer["plugin"] == plugin.id
+        if answer and answer["version"] != VERSION:
+            await self.call("goodbye", client=self.client.id, take_down=self.installed)
+            raise RuntimeError(f"it has version {answer['version']} of it, and this is {VERSION}")
         return answer
 
+    async def _register(self, plugin: CachePlugin) -> Exception | None:
+        """Send the plugin, with the package where that is needed; returns why it is refused."""
+
+        async def register(pickled: bytes) -> None:
+            await self.client.scheduler.register_scheduler_plugin(
+                plugin=pickled, name=NAME, idempotent=True
+            )
+
+        try:
+            try:
+                await register(dumps(plugin))
+            except Exception as e:
+                if not lacks_package(e):
+                    raise
+                await register(carried(plugin))
+        except Exception as e:
+            return e
+        return None
+
     def _no_cache(self, why: str) -> None:
-        self.stop_listening()
+        with contextlib.suppress(AttributeError):  # what dask lacks may be the reason
+            self.stop_listening()
         self.said_absent = True
         self._warn(
-            f"Nothing is kept: the scheduler cannot take the cache in ({why}). Install the "
-            "package cachingclient where the scheduler runs, and let it accept plugins. "
+            f"Nothing is kept: the scheduler cannot take the cache in ({why}). {_advice(why)} "
             "Until then this client works as distributed.Client does."
         )
 
@@ -224,6 +259,8 @@ class Session:
             return ""
         if not self.settings.cache_limit:
             return "Nothing is kept: cache_limit is 0."
+        if self.lacking:
+            return f"Nothing is kept: {self.lacking}."
         return "Nothing is kept: the scheduler keeps no cache for this client."
 
     # -- listening -------------------------------------------------------------
@@ -320,7 +357,7 @@ class Session:
             send = Sending(self, plain, keys, args, kw).prepare(expr, wish)
         except Exception as e:
             logger.exception("A computation is sent as a plain client would send it")
-            self._warn(f"The cache was not used, because of {type(e).__name__}: {e}")
+            self._warn(unused(e))
             send = None
         return plain(expr, keys, *args, **kw) if send is None else send()
 
@@ -370,6 +407,18 @@ class Session:
 
     # -- cancelling ------------------------------------------------------------
 
+    async def cancel(
+        self,
+        plain: Callable[..., Any],
+        futures: Any,
+        reason: str | None = None,
+        msg: str | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Cancel futures, as `plain` would."""
+        rest = self.cancel_alone(futures, reason, msg)
+        return await plain(rest, reason=reason, msg=msg, **kwargs)
+
     def cancel_alone(self, futures: Any, reason: str | None, msg: str | None) -> list[Future]:
         """Cancel futures whose key others share, which plain dask would have kept apart.
 
@@ -383,11 +432,32 @@ class Session:
         for future in mine:
             alive = internals.live_references(self.client, future.key)
             if future.key in self.finals and alive > same[future.key]:
-                internals.cancel_one(future, reason, msg)
+                self._cancel_one(future, reason, msg)
             else:
                 rest.append(future)
         self.cancelled.note_all(f.key for f in rest if f.key in self.finals)
         return rest
+
+    def _cancel_one(self, future: Future, reason: str | None, msg: str | None) -> None:
+        try:
+            internals.cancel_one(future, reason, msg)
+        except Exception as e:
+            # It goes on: the others of its key must not be cancelled with it.
+            logger.exception("A future could not be cancelled alone")
+            self._warn(unused(e))
+
+
+def _advice(why: str) -> str:
+    """What to change where the scheduler runs, that it takes the cache in."""
+    if "disallowed" in why:
+        return (
+            f"Take register_scheduler_plugin and {NAME} off its setting "
+            "distributed.scheduler.blocked-handlers."
+        )
+    return (
+        f"Install {VERSION} of the package cachingclient where the scheduler runs, and let it "
+        "accept plugins."
+    )
 
 
 def is_here(address: str) -> bool:

@@ -5,6 +5,18 @@ from __future__ import annotations
 import warnings
 
 
+def unused(error: BaseException) -> str:
+    """What users are told of an error that made the cache stand aside, by whichever part of it.
+
+    Examples
+    --------
+    >>> unused(AttributeError("_name\\nand more"))
+    'The cache was not used, because of AttributeError: _name'
+    """
+    reason = str(error).partition("\n")[0]
+    return f"The cache was not used, because of {type(error).__name__}: {reason}"
+
+
 def tell(text: str) -> None:
     """Warn the user.
 

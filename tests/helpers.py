@@ -11,13 +11,17 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import distributed
+import pytest
 from distributed import SchedulerPlugin, Worker
+from distributed.security import Security
 from distributed.utils import LoopRunner
 
 from cachingclient import CachePlugin
@@ -189,6 +193,35 @@ def worker_of(address: str) -> Iterator[None]:
 
 async def _start_worker(address: str) -> Worker:
     return await Worker(address, nthreads=1, dashboard=False)
+
+
+@contextlib.contextmanager
+def reporting() -> Iterator[None]:
+    """Around what writes a performance report: older ones of dask miss a template of bokeh's."""
+    try:
+        yield
+    except Exception as e:
+        if type(e).__name__ == "TemplateNotFound":
+            pytest.skip(f"distributed {distributed.__version__} writes no report with this bokeh")
+        raise
+
+
+def certified(folder: Path) -> Security:
+    """What all need that speak TLS with each other, in files of a folder."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    key, cert = str(folder / "key.pem"), str(folder / "cert.pem")
+    subject = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
+    subprocess.run(
+        [openssl, "req", *subject, "-keyout", key, "-out", cert], check=True, capture_output=True
+    )
+    roles = {
+        f"tls_{role}_{part}": path
+        for role in ("scheduler", "worker", "client")
+        for part, path in (("cert", cert), ("key", key))
+    }
+    return Security(require_encryption=True, tls_ca_file=cert, **roles)
 
 
 async def register_again(dask_scheduler: Any) -> None:

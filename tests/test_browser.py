@@ -153,7 +153,7 @@ def test_performance_report(cluster, page, errors, tmp_path):
     with Client(cluster):
         x = build()
         # as many sites are, this one may be out of reach
-        with performance_report(str(path), mode="inline"):
+        with helpers.reporting(), performance_report(str(path), mode="inline"):
             x.sum().compute()
             x.mean().compute()
     page.goto(path.as_uri())

@@ -7,7 +7,6 @@ import contextlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,7 +20,6 @@ import yaml
 from click.testing import CliRunner
 from distributed import Client as PlainClient
 from distributed import LocalCluster, Scheduler
-from distributed.security import Security
 from distributed.utils import open_port
 from distributed.utils_test import gen_test
 from helpers import KEEN
@@ -172,26 +170,17 @@ def test_help(dask_):
 
 
 def test_tls_through_the_configuration(dask_, tmp_path):
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
-    key, cert = str(tmp_path / "key.pem"), str(tmp_path / "cert.pem")
-    subject = ["-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    subprocess.run(
-        [openssl, "req", *subject, "-keyout", key, "-out", cert], check=True, capture_output=True
-    )
-    roles = {
-        f"tls_{role}_{part}": path
-        for role in ("scheduler", "worker", "client")
-        for part, path in (("cert", cert), ("key", key))
-    }
-    security = Security(require_encryption=True, tls_ca_file=cert, **roles)
+    security = helpers.certified(tmp_path)
     with LocalCluster(**helpers.INPROC | {"protocol": "tls"}, security=security) as cluster:
         with Client(cluster, set_as_default=False):
             place = cluster.scheduler_address
             assert place.startswith("tls://")
             tls = "DASK_DISTRIBUTED__COMM__TLS__"
-            said = {f"{tls}CA_FILE": cert, f"{tls}CLIENT__CERT": cert, f"{tls}CLIENT__KEY": key}
+            said = {
+                f"{tls}CA_FILE": security.tls_ca_file,
+                f"{tls}CLIENT__CERT": security.tls_client_cert,
+                f"{tls}CLIENT__KEY": security.tls_client_key,
+            }
             done = dask_("cache", "info", place, **said)
             assert done.returncode == 0, done.stderr
             assert "in 0 keys" in done.stdout

@@ -163,7 +163,7 @@ def test_performance_report_has_a_section(keen, tmp_path):
     x = build()
     keen.run_on_scheduler(report)
     before = keen.cache.info()
-    with performance_report(path):
+    with helpers.reporting(), performance_report(path):
         x.sum().compute()
         x.mean().compute()
     after = keen.cache.info()

@@ -20,6 +20,7 @@ import dask.array as da
 import dask.bag as db
 import dask.dataframe as dd
 import distributed
+import helpers
 import numpy as np
 import pandas as pd
 import pytest
@@ -828,9 +829,10 @@ def test_the_report_takes_code_as_html(client):
     scheduler = client.cluster.scheduler
     assert "code" in inspect.signature(scheduler.performance_report).parameters
     assert scheduler.handlers["performance_report"].__name__ in ("performance_report", "report")
-    html = client.sync(
-        client.scheduler.performance_report, start=0, last_count=0, code="<u>mark</u>"
-    )
+    with helpers.reporting():
+        html = client.sync(
+            client.scheduler.performance_report, start=0, last_count=0, code="<u>mark</u>"
+        )
     assert "<u>mark</u>" in unescape(html)  # escaped once, as all that is in a page of bokeh's
 
 

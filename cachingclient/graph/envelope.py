@@ -116,8 +116,9 @@ class Envelope:
             return plain.__dask_graph__()
         try:
             return self._pruned(self.submission)
-        except Exception:
+        except Exception as e:
             logger.exception("The plain graph is submitted: it could not be pruned")
+            self.submission.plugin.warn_unused(e)
             self.expr = plain
             return plain.__dask_graph__()
 

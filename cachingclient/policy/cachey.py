@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from heapq import heapify, heappop, heappush
 
-import cachey
 from dask.typing import Key
 
 from cachingclient.policy.interface import KEY_OVERHEAD, Policy
@@ -43,6 +42,9 @@ class CacheyPolicy(Policy):
     """
 
     def __init__(self, halflife: int) -> None:
+        # Not above: schedulers that this package is carried to need not have it.
+        import cachey
+
         self._halflife = halflife
         self._scorer = cachey.Scorer(halflife)
         # The base must grow per request, not per touch: touches leave it as it is.

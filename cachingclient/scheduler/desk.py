@@ -17,6 +17,7 @@ from cachingclient.scheduler.experience import Learnt
 from cachingclient.scheduler.holding import PSEUDO_CLIENT
 from cachingclient.scheduler.permits import Permits
 from cachingclient.scheduler.recorder import Recorder
+from cachingclient.version import VERSION
 
 if TYPE_CHECKING:
     from cachingclient.scheduler.plugin import CachePlugin
@@ -68,6 +69,8 @@ class Desk:
             "plugin": plugin.id,
             "limit": plugin.limit,
             "off": plugin.off,
+            "version": VERSION,
+            "remark": plugin.remark,
         }
 
     async def goodbye(self, client: str, take_down: bool = False) -> None:

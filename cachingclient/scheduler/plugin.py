@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 from dask.typing import Key
 from distributed.diagnostics.plugin import SchedulerPlugin
 
+from cachingclient import internals
 from cachingclient.admission import REJECTED, key_name
 from cachingclient.frames.data import Stash
 from cachingclient.frames.index import FrameIndex
 from cachingclient.history import History
 from cachingclient.ledger import Ledger
-from cachingclient.policy import make_policy
+from cachingclient.policy import Policy, make_policy
 from cachingclient.registry import PLUGINS
 from cachingclient.scheduler.audit import Audits
 from cachingclient.scheduler.books import Books
@@ -46,6 +47,7 @@ from cachingclient.scheduler.showing import Showing
 from cachingclient.scheduler.submissions import Submission, Submissions
 from cachingclient.scheduler.succession import go_on, take_over
 from cachingclient.scheduler.workers import Guards
+from cachingclient.telling import unused
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -83,6 +85,8 @@ class CachePlugin(SchedulerPlugin):
         self.id = uuid.uuid4().hex
         #: whether nothing is kept any more, and whether nothing is left behind
         self.off = self.left = False
+        #: what those who ask for caching are told
+        self.remark = ""
         # What is undone when nothing is kept any more, and when the plugin goes itself.
         self.undo, self.at_the_end = Undo(), Undo()
 
@@ -97,6 +101,7 @@ class CachePlugin(SchedulerPlugin):
         found = scheduler.plugins.get(self.name)
         if found is self:
             return  # a scheduler that starts does so with what its preloads have started already
+        self._refuse(scheduler)
         old = found if isinstance(found, CachePlugin) else None
         if old is not None:
             old.step_aside()
@@ -106,7 +111,7 @@ class CachePlugin(SchedulerPlugin):
         self.loop = asyncio.get_running_loop()
         self.books = Books()
         self.holder = Holder(scheduler, self.switch_off)
-        policy = make_policy(self.settings["policy"], self.settings["halflife"])
+        policy = self._policy()
         self.ledger = Ledger(policy, 0)
         self.history = History()
         self.submissions = Submissions(self.settings["lease_time"])
@@ -120,6 +125,22 @@ class CachePlugin(SchedulerPlugin):
             go_on(self, old)
         PLUGINS[scheduler.id] = self
         self.guards.add_soon(list(scheduler.workers))
+
+    def _refuse(self, scheduler: Scheduler) -> None:
+        """Raise an error where nobody could use this."""
+        if lacking := internals.lacking():
+            raise RuntimeError(lacking)
+        if NAME in scheduler.blocked_handlers:
+            raise ValueError(f"The {NAME!r} handler has been explicitly disallowed in Scheduler")
+
+    def _policy(self) -> Policy:
+        try:
+            return make_policy(self.settings["policy"], self.settings["halflife"])
+        except ImportError as e:
+            # A scheduler that this package was carried to lacks what it needs.
+            self.settings = {**self.settings, "policy": "group"}
+            self.remark = f"The scheduler has no package {e.name}: the policy is group."
+            return make_policy("group")
 
     def _start_parts(self, scheduler: Scheduler) -> None:
         is_kept = self.ledger.__contains__
@@ -210,6 +231,10 @@ class CachePlugin(SchedulerPlugin):
         if not self.off:
             self.off = True
             logger.error("The cache is switched off after an error", exc_info=error)
+            self.warn(
+                f"Nothing is kept any more: the cache is switched off after an error, {error!r}. "
+                "Clients work as distributed.Client does."
+            )
             # Hooks fail inside of transitions, which nothing may be released in.
             self.loop.call_soon(self._take_down)
 
@@ -494,6 +519,10 @@ class CachePlugin(SchedulerPlugin):
         """Have all clients warn their users: each once."""
         for client in self.desk.clients:
             self._tell(client, {"op": "cachingclient-warning", "text": text})
+
+    def warn_unused(self, error: Exception) -> None:
+        """Have users warned of an error that made the cache stand aside; from any thread."""
+        self.loop.call_soon_threadsafe(self.warn, unused(error))
 
     def hint(self, client: str, text: str) -> None:
         """Tell a client what would have saved a lot of work."""

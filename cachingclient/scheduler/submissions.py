@@ -101,6 +101,7 @@ class Submission:
         """An expression could not be rewritten: its graph is made as in plain dask."""
         if self.plugin.frames.is_new(error):
             logger.error("A dataframe is computed without sharing its reads", exc_info=error)
+            self.plugin.warn_unused(error)
 
     def known(self, key: Key) -> Any:
         """How the scheduler would compute a key, if it knows all that it needs for that."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from distributed.protocol.pickle import dumps
 
+from cachingclient.carrying import IS_CARRIED, carried, lacks_package
 from cachingclient.scheduler.holding import stimulus
 from cachingclient.worker.plugin import FORGET, MutationGuard
 
@@ -32,7 +33,7 @@ class Guards:
     """Hangs a guard into each worker.
 
     A worker that cannot take it in works as ever: it is not registered as a worker plugin,
-    which a worker without our package could not start with.
+    which such a worker could not start with. One without our package is given that too.
 
     Parameters
     ----------
@@ -54,15 +55,28 @@ class Guards:
     async def add(self, workers: Collection[str]) -> None:
         """Hang guards into workers."""
         self._asked.update(workers)
-        message = {"op": "plugin-add", "plugin": dumps(MutationGuard()), "name": MutationGuard.name}
-        added = await self._tell(message, workers)
-        self.guarded.update(w for w in added if w in self.scheduler.workers)
+        # Where the scheduler was given the package, workers don't have it either.
+        answers = await self._hang((carried if IS_CARRIED else dumps)(MutationGuard()), workers)
+        if without := [w for w, answer in answers.items() if lacks_package(answer)]:
+            answers.update(await self._hang(carried(MutationGuard()), without))
+        self.guarded.update(
+            worker
+            for worker, answer in answers.items()
+            if isinstance(answer, dict)
+            and answer.get("status") == "OK"
+            and worker in self.scheduler.workers
+        )
 
-    async def _tell(self, message: dict[str, Any], workers: Collection[str]) -> list[str]:
+    async def _hang(self, pickled: bytes, workers: Collection[str]) -> dict[str, Any]:
+        message = {"op": "plugin-add", "plugin": pickled, "name": MutationGuard.name}
+        return await self._tell(message, workers)
+
+    async def _tell(self, message: dict[str, Any], workers: Collection[str]) -> dict[str, Any]:
+        """Tell workers; returns what each of them answers, or the error."""
         told = await asyncio.gather(*(self._tell_one(message, w) for w in workers))
-        return [w for w, done in zip(workers, told) if done]
+        return dict(zip(workers, told))
 
-    async def _tell_one(self, message: dict[str, Any], worker: str) -> bool:
+    async def _tell_one(self, message: dict[str, Any], worker: str) -> Any:
         # A guard that one plugin takes out must not be the one that the next has put in.
         order = _ORDER.setdefault(self.scheduler, defaultdict(asyncio.Lock))[worker]
         try:
@@ -71,11 +85,10 @@ class Guards:
                     self.scheduler.broadcast(msg=message, workers=[worker], on_error="return"),
                     PATIENCE,
                 )
-        except Exception:
+        except Exception as e:
             logger.info("A worker could not be told of the guard", exc_info=True)
-            return False
-        answer = answers.get(worker)
-        return isinstance(answer, dict) and answer.get("status") == "OK"
+            return e
+        return answers.get(worker)
 
     def add_soon(self, workers: Collection[str]) -> None:
         """Hang guards into workers that have none yet."""
