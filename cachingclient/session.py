@@ -114,7 +114,7 @@ class Session:
             return
         self._listen()
         try:
-            answer = await self._join()
+            answer = await self._welcome()
         except Exception as e:
             self._no_cache(str(e).strip() or type(e).__name__)
             return
@@ -138,6 +138,18 @@ class Session:
         if comm is None or comm.closed():
             self.scheduler_id = None
             self.voice.stop()
+
+    async def _welcome(self) -> dict[str, Any] | None:
+        """Bring the cache to the scheduler, or join the one that it has."""
+        try:
+            return await self._join()
+        except Exception:
+            # A scheduler that takes no plugins from clients may have been started with this one.
+            self.installed = False
+            answer = await self.call("hello", client=self.client.id)
+            if not answer:
+                raise
+            return answer
 
     async def _join(self) -> dict[str, Any] | None:
         plugin = CachePlugin(self.settings)
