@@ -1,4 +1,4 @@
-"""The picture of how it works, for the README and the documentation: ``docs/images/how-it-works.svg``.
+"""The picture of how it works, for README and documentation: ``docs/images/how-it-works.svg``.
 
 Needs nothing but Python::
 
@@ -32,8 +32,8 @@ def text(x: float, y: float, words: str, size: int = 14, color: str = INK, more:
 def box(x: float, y: float, words: str, color: str, width: float = BOX, ink: str = INK) -> str:
     dashed = ' stroke-dasharray="4 3"' if color == ABSENT else ""
     return (
-        f'<rect x="{x - width / 2:g}" y="{y - TALL / 2:g}" width="{width:g}" height="{TALL}" rx="6" '
-        f'fill="{color}" stroke="{ink}"{dashed}/>' + text(x, y + 5, words, 12, ink)
+        f'<rect x="{x - width / 2:g}" y="{y - TALL / 2:g}" width="{width:g}" height="{TALL}" '
+        f'rx="6" fill="{color}" stroke="{ink}"{dashed}/>' + text(x, y + 5, words, 12, ink)
     )
 
 

@@ -1,4 +1,4 @@
-"""``.. settings-table::``: all settings, their defaults and meanings, from ``cachingclient.yaml``."""
+"""``.. settings-table::``: all settings, their defaults and meanings, from their YAML file."""
 
 from __future__ import annotations
 
