@@ -312,6 +312,26 @@ def test_caching_on_a_scheduler_that_refuses_plugins():
             assert set(vars(client)) == names
 
 
+def test_scheduler_that_refuses_plugins_and_was_started_with_ours():
+    started = {
+        "distributed.scheduler.blocked-handlers": ["register_scheduler_plugin"],
+        "distributed.scheduler.preload": ["cachingclient.preload"],
+    }
+    with dask.config.set(started), LocalCluster(**INPROC) as cluster:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with Client(cluster) as client:
+                x = build()
+                assert (x.sum().compute(), x.mean().compute(), x.sum().compute()) == (80, 2, 80)
+                assert ran() == 4
+                helpers.validate(client)
+            with distributed.Client(cluster) as plain, caching(plain) as cache:
+                assert x.sum().compute() == 80
+                assert ran() == 0
+                assert cache.info().hits > 0
+        assert "cachingclient" in cluster.scheduler.plugins, "it is not theirs to take away"
+
+
 # -- schedulers that come and go -------------------------------------------------------------
 
 

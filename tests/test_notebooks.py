@@ -9,10 +9,16 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+#: What they need beside the package.
+NEEDS = {
+    "arrays": ["numpy", "xarray", "zarr"],
+    "dataframes": ["pandas", "pyarrow"],
+    "what-is-kept": ["numpy"],
+}
 
 
 def test_there_are_notebooks():
-    assert NOTEBOOKS
+    assert [path.stem for path in NOTEBOOKS] == sorted(NEEDS)
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
@@ -26,7 +32,8 @@ def test_outputs_are_stripped(path):
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_runs(path):
     pytest.importorskip("ipykernel")
-    pytest.importorskip("numpy")
+    for module in NEEDS[path.stem]:
+        pytest.importorskip(module)
     nbclient = pytest.importorskip("nbclient")
     nbformat = pytest.importorskip("nbformat")
     notebook = nbformat.read(path, as_version=4)
