@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from dask.typing import Key
@@ -124,7 +125,9 @@ class Session:
         self.voice.start()
         self.scheduler_id = answer["scheduler"]
         self.said_absent = False
-        self.watch.elsewhere = not is_here(self.client.scheduler.address)
+        # A tunnel or a gateway may have an address of this machine.
+        same = answer.get("host") == gethostname()
+        self.watch.elsewhere = not (same and is_here(self.client.scheduler.address))
         if self.limit is not None and answer["limit"] != self.limit:
             self._warn(
                 f"cache_limit={self.limit} has no effect: the scheduler keeps results for "

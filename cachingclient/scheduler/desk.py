@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes
@@ -67,6 +68,7 @@ class Desk:
             "plugin": plugin.id,
             "limit": plugin.limit,
             "off": plugin.off,
+            "host": gethostname(),
         }
 
     async def goodbye(self, client: str, take_down: bool = False) -> None:
