@@ -78,7 +78,7 @@ class CachingClient(distributed.Client):
 
     @wraps(distributed.Client.map)
     def map(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[override]
-        with self._session.purity(kwargs):
+        with self._session.purity(kwargs, many=True):
             return super().map(*args, **kwargs)
 
     @wraps(distributed.Client.scatter)

@@ -98,7 +98,11 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
             return await session.cancel(plain, *args, **kwargs)
 
         def submit(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
-            with session.purity(kwargs):
+            with session.purity(_said(plain, kwargs)):
+                return plain(*args, **kwargs)
+
+        def map_(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+            with session.purity(_said(plain, kwargs), many=True):
                 return plain(*args, **kwargs)
 
         def scatter(plain: Any, instance: Any, args: Any, kwargs: Any) -> Any:
@@ -111,7 +115,7 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
         self._replace(internals.CONNECT_METHOD, connect)
         self._replace(internals.CANCEL_METHOD, cancel)
         self._replace("submit", submit)
-        self._replace("map", submit)
+        self._replace("map", map_)
         self._replace("scatter", scatter)
         self._replace("_repr_html_", html)
 
@@ -133,3 +137,9 @@ class caching:  # noqa: N801 - used as a function, as contextlib.suppress is
                 delattr(self._client, name)
             self._wrapped.clear()
             delattr(self._client, _MARK)
+
+
+def _said(plain: Any, kwargs: dict[str, Any]) -> dict[str, Any]:
+    """What was said to `submit` or `map`; nothing where a subclass may have changed that."""
+    own = (distributed.Client.submit, distributed.Client.map)
+    return kwargs if getattr(plain, "__func__", None) in own else {}

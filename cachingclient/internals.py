@@ -174,6 +174,12 @@ def send(client: Client, message: dict[str, Any]) -> None:
     client._send_to_scheduler(message)
 
 
+def is_submitted(kwargs: Mapping[str, Any]) -> bool:
+    """Whether the graph method was called by `Client.submit` or `map`: its arguments tell."""
+    made_of = (kwargs.get("span_metadata") or {}).get("collections", ())
+    return any(of.get("type") == "Future" for of in made_of)
+
+
 def cancel_one(future: Future, reason: str | None, msg: str | None) -> None:
     """Cancel one future and leave others of the same key alone: their state is shared."""
     future._state = FutureState(future.key)

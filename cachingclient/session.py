@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from dask.typing import Key
@@ -137,7 +138,9 @@ class Session:
         self.said_absent = False
         if answer["remark"]:
             self._warn(answer["remark"])
-        self.watch.elsewhere = not is_here(self.client.scheduler.address)
+        # A tunnel or a gateway may have an address of this machine.
+        same = answer.get("host") == gethostname()
+        self.watch.elsewhere = not (same and is_here(self.client.scheduler.address))
         if self.limit is not None and answer["limit"] != self.limit:
             self._warn(
                 f"cache_limit={self.limit} has no effect: the scheduler keeps results for "
@@ -318,13 +321,24 @@ class Session:
             _disabled.reset(token)
 
     @contextlib.contextmanager
-    def purity(self, kwargs: dict[str, Any]) -> Iterator[None]:
-        """Note whether purity was said, around a submit or map."""
+    def purity(self, kwargs: dict[str, Any], many: bool = False) -> Iterator[None]:
+        """Note whether purity was said, around a submit or map.
+
+        Parameters
+        ----------
+        kwargs : dict
+            What it is called with.
+        many : bool
+            Whether it is a map, for which a text is only the beginning of its keys.
+        """
         # A map in batches calls itself, with the default filled in.
         if _said_pure.get() is not None:
             yield
             return
-        token = _said_pure.set(kwargs.get("pure") is True)
+        key = kwargs.get("key")
+        # Such a key may be given to something else next time, whatever it looks like.
+        named = isinstance(key, list) if many else key is not None
+        token = _said_pure.set(kwargs.get("pure") is True and not named)
         try:
             yield
         finally:
@@ -353,7 +367,11 @@ class Session:
         keys = list(keys)
         self.pending.sweep(self.client.futures.__contains__)
         try:
-            wish = Wish.now(_said_pure.get(), id(self) in _disabled.get())
+            pure = _said_pure.get()
+            if pure is None and internals.is_submitted(kw):
+                # A subclass went past the methods that note it.
+                pure = False
+            wish = Wish.now(pure, id(self) in _disabled.get())
             send = Sending(self, plain, keys, args, kw).prepare(expr, wish)
         except Exception as e:
             logger.exception("A computation is sent as a plain client would send it")

@@ -707,6 +707,24 @@ def test_what_is_mapped_is_an_expression_of_its_own(client, monkeypatch):
     assert [type(expr) for expr in sent] == [internals.MapExpr]
 
 
+def test_what_is_submitted_is_told_by_the_arguments(client, monkeypatch):
+    told = []
+    plain = client._graph_to_futures
+    monkeypatch.setattr(
+        client,
+        "_graph_to_futures",
+        lambda *a, **k: told.append(internals.is_submitted(k)) or plain(*a, **k),
+    )
+    client.submit(user, 1).result()
+    client.gather(client.map(user, [1, 2]))
+    assert told == [True, True]
+    client.get({"x": 1}, "x")
+    client.compute(make().sum()).result()
+    client.persist(make())
+    assert told == [True, True, False, False, False]
+    assert not internals.is_submitted({}) and not internals.is_submitted({"span_metadata": None})
+
+
 def test_a_graph_is_submitted_on_the_scheduler(client):
     async def submit(dask_scheduler):
         internals.pseudo_client(dask_scheduler, "somebody")

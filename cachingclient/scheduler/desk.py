@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Iterable, Mapping
+from socket import gethostname
 from typing import TYPE_CHECKING, Any
 
 from dask.utils import format_bytes
@@ -71,6 +72,7 @@ class Desk:
             "off": plugin.off,
             "version": VERSION,
             "remark": plugin.remark,
+            "host": gethostname(),
         }
 
     async def goodbye(self, client: str, take_down: bool = False) -> None:
