@@ -232,7 +232,9 @@ class Session:
         joined, self.scheduler_id = self.scheduler_id, None
         if joined is not None and self.client.status == "running":
             self.voice.last_word()
-            await self.call("goodbye", client=self.client.id, take_down=self.installed)
+            # A scheduler that closes meanwhile takes its cache along.
+            with contextlib.suppress(OSError):
+                await self.call("goodbye", client=self.client.id, take_down=self.installed)
         self.stop_listening()
         self.forget()
 

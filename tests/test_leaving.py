@@ -15,6 +15,7 @@ from distributed.utils_test import gen_test
 from helpers import INPROC, PROCESS, count, forgotten, logged, look, note, noted, ran, wait_until
 
 from cachingclient import Client, caching
+from cachingclient.session import Session
 
 META = np.empty((0,))
 
@@ -379,3 +380,14 @@ def test_idle_time_is_the_end_of_it():
                 assert helpers.held(watcher)
             wait_until(lambda: not helpers.held(watcher))
             wait_until(lambda: not look(watcher)["tasks"])
+
+
+def test_of_a_scheduler_that_closes_meanwhile(monkeypatch):
+    async def closed(*args, **kwargs):
+        raise distributed.comm.CommClosedError
+
+    with distributed.Client(**INPROC) as client:
+        with caching(client):
+            monkeypatch.setattr(Session, "call", closed)
+        assert "_graph_to_futures" not in vars(client)
+        assert client.submit(abs, -1).result() == 1

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -134,7 +134,12 @@ class Comparison:
 
 
 def compare(
-    run: Callable[..., dict[str, str]], suite: Suite, ours: str, again: int, quick: bool = False
+    run: Callable[..., dict[str, str]],
+    suite: Suite,
+    ours: str,
+    again: int,
+    quick: bool = False,
+    known: Container[str] = (),
 ) -> Comparison:
     """Run a file with both clients, and what only ours failed some times more.
 
@@ -149,6 +154,8 @@ def compare(
         How often to run again what differs.
     quick : bool
         Whether a plain client runs only what ours did not pass.
+    known : container of str
+        Tests that are not run again: it is known that they differ.
 
     Examples
     --------
@@ -166,10 +173,11 @@ def compare(
         for test, outcome in plain.items()
         if outcome == "passed" != found.get(test)
     }
-    for attempt in range(1, again + 1) if verdicts else ():
+    doubtful = [test for test in verdicts if test not in known]
+    for attempt in range(1, again + 1) if doubtful else ():
         for client in ("plain", ours):
-            outcomes = run(suite, client, attempt, list(verdicts))
-            for test, verdict in verdicts.items():
-                outcome = outcomes.get(test, "missing")
-                (verdict.plain if client == "plain" else verdict.ours).append(outcome)
+            outcomes = run(suite, client, attempt, doubtful)
+            for test in doubtful:
+                seen = verdicts[test].plain if client == "plain" else verdicts[test].ours
+                seen.append(outcomes.get(test, "missing"))
     return Comparison(suite, plain, found, list(verdicts.values()))

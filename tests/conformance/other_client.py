@@ -66,6 +66,9 @@ class InCaching(PLAIN):  # type: ignore[misc, valid-type]
             await context.__aexit__(None, None, None)
 
 
+# Its id and repr begin with its name
+InCaching.__name__ = PLAIN.__name__
+
 CLIENTS = {"plain": PLAIN, "ours": cachingclient.Client, "caching": InCaching}
 
 
