@@ -205,6 +205,8 @@ def test_a_scheduler_whose_dask_is_not_known(monkeypatch):
 
 #: Do not touch dask, or are asked once and for all; `lacking` has tests of its own.
 HARMLESS = {"lacking", "hidden", "frame_kinds"}
+#: Where these fail what is read counts as unknown, and `explain` says so.
+EXPLAINED = {"other_operands"}
 FUNCTIONS = sorted(
     name
     for name, function in vars(internals).items()
@@ -216,7 +218,7 @@ FUNCTIONS = sorted(
 )
 
 
-LOGGER = "distributed.scheduler.cachingclient"
+LOGGERS = "distributed.scheduler.cachingclient", "distributed.worker.cachingclient"
 
 
 def replace(monkeypatch, name, new):
@@ -244,7 +246,7 @@ def test_whatever_fails_the_work_goes_on(monkeypatch, errors_of_ours, tmp_path, 
     for n in range(2):
         pdf[4 * n : 4 * n + 4].to_csv(tmp_path / f"{n}.csv", index=False)
     replace(monkeypatch, name, fail)
-    with helpers.logged(LOGGER) as messages, words() as texts, Client(**INPROC) as client:
+    with helpers.logged(*LOGGERS) as messages, words() as texts, Client(**INPROC) as client:
         check(client)
         for _ in range(2):
             frame = dd.read_csv(str(tmp_path / "*.csv"))
@@ -258,4 +260,4 @@ def test_whatever_fails_the_work_goes_on(monkeypatch, errors_of_ours, tmp_path, 
     errors_of_ours.clear()
     assert len(texts) <= 1, texts
     # Who shows the cache tells operators alone: nothing changes for users.
-    assert bool(failed) <= bool(texts or messages)
+    assert bool(failed) <= bool(texts or messages or name in EXPLAINED)

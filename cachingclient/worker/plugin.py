@@ -115,6 +115,8 @@ class Hooks:
     off: bool = False
     #: whether an error was logged
     failed: bool = False
+    #: whether what keys were computed from cannot be forgotten
+    remembers: bool = False
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -150,8 +152,14 @@ class Hooks:
             del self.worker.stream_handlers[FORGET]
 
     def _forget(self, keys: list[Any], stimulus_id: str) -> None:
-        if not self.off:
+        if self.off or self.remembers:
+            return
+        try:
             forget_ancestors(self.worker, keys, stimulus_id)
+        except Exception:
+            # A worker ends when a handler of its stream fails.
+            self.remembers = True
+            logger.exception("This worker goes on to remember what is kept was computed from")
 
     def failed_once(self) -> None:
         """An error of ours: say so once, and go on without."""
