@@ -234,7 +234,11 @@ FUNCTIONS = sorted(
 )
 
 
-LOGGERS = "distributed.scheduler.cachingclient", "distributed.worker.cachingclient"
+LOGGERS = (
+    "distributed.scheduler.cachingclient",
+    "distributed.worker.cachingclient",
+    "distributed.worker",  # says which plugin could not be set up
+)
 
 
 def replace(monkeypatch, name, new):
@@ -277,3 +281,69 @@ def test_whatever_fails_the_work_goes_on(monkeypatch, errors_of_ours, tmp_path, 
     assert len(texts) <= 1, texts
     # Who shows the cache tells operators alone: nothing changes for users.
     assert bool(failed) <= bool(texts or messages or name in EXPLAINED)
+
+
+# -- dataframes ---------------------------------------------------------------------------------
+
+
+def frame_names() -> list[tuple[str, str]]:
+    """Kinds of dataframe expressions that are imported, with the modules that they are in."""
+    (function,) = (
+        node
+        for node in SOURCE.body
+        if isinstance(node, ast.FunctionDef) and node.name == "_import_frame_kinds"
+    )
+    imports = [node for node in ast.walk(function) if isinstance(node, ast.ImportFrom)]
+    modules = {
+        alias.name: f"{node.module}.{alias.name}" for node in imports for alias in node.names
+    }
+    return sorted(
+        {
+            (modules[node.value.id], node.attr)
+            for node in ast.walk(function)
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+        }
+    )
+
+
+@pytest.fixture
+def kinds_unknown():
+    """The kinds are looked for anew, before and after."""
+    for load in (internals._load_frame_kinds, internals._import_frame_kinds):
+        load.cache_clear()
+    yield
+    for load in (internals._load_frame_kinds, internals._import_frame_kinds):
+        load.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "module, name", frame_names(), ids=[".".join(names) for names in frame_names()]
+)
+def test_kinds_of_dataframes(monkeypatch, kinds_unknown, module, name):
+    pytest.importorskip("dask.dataframe")
+    with words() as texts, monkeypatch.context() as m:
+        m.delattr(importlib.import_module(module), name)
+        assert internals.frame_kinds() is None
+        assert internals.frame_kinds() is None
+    assert len(texts) == 1 and name in texts[0] and dask.__version__ in texts[0]
+
+
+def test_dataframes_of_unknown_kinds(monkeypatch, kinds_unknown, tmp_path):
+    """The reads are not shared, and the rest is as ever."""
+    pd = pytest.importorskip("pandas")
+    dd = pytest.importorskip("dask.dataframe")
+    pd.DataFrame({"a": range(8), "b": range(8)}).to_csv(tmp_path / "x.csv", index=False)
+    module = importlib.import_module("dask.dataframe.dask_expr._expr")
+    with words() as texts, monkeypatch.context() as m:
+        m.delattr(module, "PartitionsFiltered")
+        assert internals.frame_kinds() is None
+    assert len(texts) == 1
+    with words() as texts, Client(**INPROC) as client:
+        for _ in range(2):
+            frame = dd.read_csv(str(tmp_path / "x.csv"))
+            assert (frame.a.sum().compute(), frame.b.max().compute()) == (28, 7)
+        assert len(frame) == 8
+        check(client)
+        assert client.cache.info().hits
+        helpers.validate(client)
+    assert texts == []
