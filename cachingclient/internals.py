@@ -118,7 +118,7 @@ EXECUTE_METHOD = "execute"
 #: Methods that are called, or put in front of, with the parameters that they have to take.
 _METHODS: dict[Any, dict[str, str]] = {
     Client: {
-        GRAPH_METHOD: "expr keys workers user_priority resources retries actors",
+        GRAPH_METHOD: "expr keys span_metadata workers user_priority resources retries actors",
         CONNECT_METHOD: "",
         CANCEL_METHOD: "futures reason msg force",
         "_send_to_scheduler": "msg",
@@ -161,7 +161,10 @@ def _takes(method: Any, needed: list[str]) -> bool:
     parameters = inspect.signature(method).parameters
     # Somebody may have put a function in front of it that passes on whatever it is given.
     anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return anything or [p for p in parameters if p in needed] == needed
+    asked = [n for n, p in parameters.items() if p.default is p.empty and n != "self"]
+    return anything or (
+        [p for p in parameters if p in needed] == needed and set(asked) <= set(needed)
+    )
 
 
 def stream_handlers(client: Client) -> dict[str, Callable[..., Any]]:

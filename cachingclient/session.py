@@ -450,13 +450,21 @@ class Session:
         rest, mine = [], {id(f): f for f in futures_of(futures)}.values()
         same = Counter(f.key for f in mine)
         for future in mine:
-            alive = internals.live_references(self.client, future.key)
-            if future.key in self.finals and alive > same[future.key]:
+            if future.key in self.finals and self._is_shared(future.key, same[future.key]):
                 self._cancel_one(future, reason, msg)
             else:
                 rest.append(future)
         self.cancelled.note_all(f.key for f in rest if f.key in self.finals)
         return rest
+
+    def _is_shared(self, key: Key, mine: int) -> bool:
+        try:
+            return internals.live_references(self.client, key) > mine
+        except Exception as e:
+            # Nobody knows: what others may wait for goes on.
+            logger.exception("Nobody can tell who shares a future")
+            self._warn(unused(e))
+            return True
 
     def _cancel_one(self, future: Future, reason: str | None, msg: str | None) -> None:
         try:

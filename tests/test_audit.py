@@ -57,7 +57,7 @@ def test_equal_results_stay(auditing):
 
 
 def test_different_results_are_dropped_and_not_kept_again(auditing, errors_of_ours):
-    x = da.zeros(4, chunks=4).map_blocks(Drifting(), name="drift-" + "0" * 32, meta=META)
+    x = da.zeros(4, chunks=4).map_blocks(Drifting(), token="drift", meta=META)
     first = x.sum().compute()
     assert x.mean().compute() * 4 == first
     helpers.wait_until(lambda: auditing.cache.info().differing >= 1)

@@ -38,6 +38,7 @@ from cachingclient.internals import (
     forget_ancestors,
     hidden,
     in_threads,
+    lacking,
     swap,
     worker_task,
 )
@@ -91,7 +92,10 @@ class MutationGuard(WorkerPlugin):
         return type(self), ()
 
     def setup(self, worker: Worker) -> None:
-        """Hang into a worker."""
+        """Hang into a worker; fails where its dask is not known, so that nothing is kept there."""
+        if missing := lacking():
+            raise RuntimeError(missing)
+        worker_task(worker, None)
         self.teardown(worker)
         self.hooks[id(worker)] = Hooks(worker)
 
@@ -115,6 +119,8 @@ class Hooks:
     off: bool = False
     #: whether an error was logged
     failed: bool = False
+    #: whether what keys were computed from cannot be forgotten
+    remembers: bool = False
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
@@ -150,8 +156,14 @@ class Hooks:
             del self.worker.stream_handlers[FORGET]
 
     def _forget(self, keys: list[Any], stimulus_id: str) -> None:
-        if not self.off:
+        if self.off or self.remembers:
+            return
+        try:
             forget_ancestors(self.worker, keys, stimulus_id)
+        except Exception:
+            # A worker ends when a handler of its stream fails.
+            self.remembers = True
+            logger.exception("This worker goes on to remember what is kept was computed from")
 
     def failed_once(self) -> None:
         """An error of ours: say so once, and go on without."""
@@ -193,11 +205,17 @@ class Hooks:
 
     async def execute_guarded(self, guarded: Guarded, key: Any, stimulus_id: str) -> Any:
         """Put a task into the place of another while that runs."""
-        swap(guarded.ts, guarded.task, guarded)
+        self.swap(guarded.ts, guarded.task, guarded)
         try:
             return await self.plain_execute(key, stimulus_id=stimulus_id)
         finally:
-            swap(guarded.ts, guarded, guarded.task)
+            self.swap(guarded.ts, guarded, guarded.task)
+
+    def swap(self, ts: TaskState, old: Any, new: Any) -> None:
+        try:
+            swap(ts, old, new)
+        except Exception:
+            self.failed_once()
 
     def copies(self, data: Mapping[Any, Any], deep: bool) -> dict[Any, Any]:
         """Copies of the values of a mapping; where that fails the values themselves."""
@@ -221,8 +239,13 @@ class Hooks:
 
     def large(self, keys: Any) -> bool:
         """Whether values may take so long to copy that the event loop would wait for it."""
-        tasks = (worker_task(self.worker, key) for key in keys)
-        return sum(ts.nbytes or 0 for ts in tasks if ts is not None) > LARGE
+        try:
+            tasks = (worker_task(self.worker, key) for key in keys)
+            return sum(ts.nbytes or 0 for ts in tasks if ts is not None) > LARGE
+        except Exception:
+            # Who asked for them would ask again, for ever.
+            self.failed_once()
+            return True
 
 
 class Guarded:
