@@ -57,6 +57,12 @@ class CountingPool(ThreadPoolExecutor):
                 self.seconds += time.perf_counter() - start
 
 
+def cpu() -> float:
+    """Seconds of CPU that this process and those it started have used."""
+    me = psutil.Process()
+    return float(sum(sum(p.cpu_times()[:2]) for p in (me, *me.children(recursive=True))))
+
+
 class Memory:
     """The most memory that processes had together; a context manager.
 

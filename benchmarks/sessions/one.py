@@ -17,7 +17,7 @@ from typing import Any
 
 import making
 from answers import same
-from measuring import Memory
+from measuring import Memory, cpu
 from sides import SIDES, cluster
 
 
@@ -28,15 +28,17 @@ def measure(
     session = making.load(name).session
     answers, each = {}, {}
     with cluster(side, processes) as place, Memory(place.pids) as memory:
+        used = cpu()
         start = last = time.perf_counter()
         with place.client():
             for asked, answer in session(folder, place.keep):
                 answers[asked] = answer
                 now = time.perf_counter()
                 each[asked], last = round(now - last, 4), now
-            wall = last - start
+            wall, used = last - start, cpu() - used
         cost = {
             "wall": round(wall, 4),
+            "cpu": round(used, 2),
             "task_seconds": round(place.ran.seconds, 4),
             "tasks": place.ran.tasks,
         }

@@ -18,7 +18,7 @@ FILES = 8
 
 def make(folder: Path, scale: float) -> None:
     """Write the files."""
-    taxi.make(folder, rows=int(480_000 * scale) // FILES * FILES, files=FILES)
+    taxi.make(folder, rows=int(960_000 * scale) // FILES * FILES, files=FILES)
 
 
 def cleaned(rides: Any) -> Any:
@@ -50,9 +50,7 @@ def session(folder: Path, keep: Callable[[Any], Any]) -> Iterator[tuple[str, Any
     yield "long rides by day", long.groupby("day").total.sum().compute()
     yield "busiest origins", rides.groupby("origin").total.sum().nlargest(10).compute()
     yield "routes", rides.route.nunique().compute()
-    yield "tips by payment and hour", (
-        rides.groupby(["payment", "hour"]).tip_rate.mean().compute()
-    )
+    yield "tips by payment and hour", (rides.groupby(["payment", "hour"]).tip_rate.mean().compute())
     airport = rides[rides.airport > 0]
     yield "airport", airport.groupby("rate").agg({"total": "max", "minutes": "mean"}).compute()
     yield "speed by hour again", rides.groupby("hour").speed.mean().compute()

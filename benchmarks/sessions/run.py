@@ -8,7 +8,7 @@ answer, with making the client, without starting the cluster.
 
     python benchmarks/sessions/run.py --out rows.jsonl [--rounds 3] [--only NAME ...]
                                       [--sides plain ours ...] [--folder FOLDER] [--scale 1]
-    python benchmarks/sessions/run.py --out rows.jsonl --table          # the summary, for README.rst
+    python benchmarks/sessions/run.py --out rows.jsonl --table          # print the summary
     python benchmarks/sessions/run.py --out rows.jsonl --write-readme   # put it there
 
 needs ``pip install '.[bench]'``, 1.5 GB of disk for data that is made once, and about 45 minutes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 from rows import Row
 
@@ -93,13 +92,23 @@ def session(name: str, rows: list[Row]) -> str:
                 side,
                 column("wall", ".2f"),
                 interval(ratios(rows, name, "plain", side), ".2f"),
+                column("cpu", ".1f"),
                 column("task_seconds", ".1f"),
                 column("tasks", ".0f"),
                 column("memory", ".0f", 2**20),
                 state,
             ]
         )
-    head = [name, "wall s", "times plain's speed", "task s", "tasks", "memory MiB", "answers"]
+    head = [
+        name,
+        "wall s",
+        "times plain's speed",
+        "CPU s",
+        "task s",
+        "tasks",
+        "memory MiB",
+        "answers",
+    ]
     return grid(head, body) + "\n"
 
 
@@ -130,9 +139,9 @@ def summary(rows: list[Row], titles: Mapping[str, str], no_reuse: Iterable[str] 
     count = len({row["round"] for row in rows})
     machines = "; ".join(dict.fromkeys(row["machine"] for row in rows))
     text = (
-        f"Seconds with a plain client and with ours, and how many times a plain client's speed\n"
-        f"each side has (x): medians of {count} rounds, in brackets the least and the most. *tasks*\n"
-        f"that ran: plain / ours. {answers(rows)}\n"
+        "Seconds with a plain client and with ours, and how many times a plain client's speed\n"
+        f"each side has (x): medians of {count} rounds, in brackets the least and the most.\n"
+        f"*tasks* that ran: plain / ours. {answers(rows)}\n"
         f"Measured on {when}: {machines}, two workers of one thread.\n"
     )
     return f"{text}\n{grid(head, body)}"
