@@ -139,9 +139,9 @@ def summary(rows: list[Row], titles: Mapping[str, str], no_reuse: Iterable[str] 
     count = len({row["round"] for row in rows})
     machines = "; ".join(dict.fromkeys(row["machine"] for row in rows))
     text = (
-        "Seconds with a plain client and with ours, and how many times a plain client's speed\n"
-        f"each side has (x): medians of {count} rounds, in brackets the least and the most.\n"
-        f"*tasks* that ran: plain / ours. {answers(rows)}\n"
+        "Seconds with a plain client and with ours, and how many times a plain client's\n"
+        f"speed each side has (x): medians of {count} rounds, in brackets the least and the\n"
+        f"most. *tasks* that ran: plain / ours. {answers(rows)}\n"
         f"Measured on {when}: {machines}, two workers of one thread.\n"
     )
     return f"{text}\n{grid(head, body)}"
