@@ -18,7 +18,7 @@ from scipy import ndimage
 
 def make(folder: Path, scale: float) -> None:
     """Write the frames: spots that move on an uneven background."""
-    frames, side = max(4, int(40 * scale)), 1024 if scale > 0.1 else 96
+    frames, side = max(4, int(20 * scale)), 1024 if scale > 0.1 else 96
     rng = np.random.default_rng(0)
     stack = zarr.create_array(
         folder / "frames.zarr",

@@ -25,7 +25,7 @@ FILES = 8
 def make(folder: Path, scale: float) -> None:
     """Write frames and a table."""
     taxi.make(folder, rows=int(3_200_000 * scale) // FILES * FILES, files=FILES, seed=2)
-    frames, side = max(4, int(100 * scale)), 1024 if scale > 0.1 else 64
+    frames, side = max(4, int(130 * scale)), 1024 if scale > 0.1 else 64
     rng = np.random.default_rng(0)
     stack = zarr.create_array(
         folder / "frames.zarr",
