@@ -186,12 +186,8 @@ def test_table_of_a_session(measured):
     tables = module("tables")
     lines = tables.session("a", [r for r in measured if r["session"] == "a"]).splitlines()
     ours = next(line for line in lines if line.startswith("ours"))
-    assert (
-        ours.split()
-        == (
-            "ours 4.40 (4.00-4.80) 5.00 (5.00-5.00) 8.8 (8.0-9.6) 8.8 (8.0-9.6) 10 (10-10) 1024 (1024-1024) equal"
-        ).split()
-    )
+    wanted = "ours 4.40 (4.00-4.80) 5.00 (5.00-5.00) 8.8 (8.0-9.6) 8.8 (8.0-9.6) 10 (10-10)"
+    assert ours.split() == f"{wanted} 1024 (1024-1024) equal".split()
 
 
 def test_readme_has_the_table_between_its_marks(measured):
