@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -88,6 +89,8 @@ class Memory:
 
     def _watch(self) -> None:
         while True:
-            self.peak = max(self.peak, sum(p.memory_info().rss for p in self._processes))
+            # A worker that was killed has none.
+            with suppress(psutil.NoSuchProcess):
+                self.peak = max(self.peak, sum(p.memory_info().rss for p in self._processes))
             if self._done.wait(INTERVAL):
                 return

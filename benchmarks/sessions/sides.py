@@ -80,9 +80,7 @@ def cluster(side: str, processes: bool = True) -> Iterator[Place]:
         if side == "ours":
             place.client = lambda: cachingclient.Client(local)
         if side == "sketch":
-            plugin = Sketch(LEAST, SHARE * MEMORY_LIMIT)
-            local.sync(plugin.start, local.scheduler)
-            local.scheduler.add_plugin(plugin)
+            local.scheduler.add_plugin(Sketch(local.scheduler, LEAST, SHARE * MEMORY_LIMIT))
         if side == "persist":
             place.keep = Persisting()
         yield place

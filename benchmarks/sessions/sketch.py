@@ -19,7 +19,8 @@ class Sketch(SchedulerPlugin):
 
     name = "sketch"
 
-    def __init__(self, least: float, limit: float) -> None:
+    def __init__(self, scheduler: Any, least: float, limit: float) -> None:
+        self.scheduler = scheduler
         #: seconds
         self.least = least
         #: bytes
@@ -27,9 +28,6 @@ class Sketch(SchedulerPlugin):
         #: bytes of what is kept, the oldest first
         self.kept: dict[Any, int] = {}
         self.total = 0
-
-    async def start(self, scheduler: Any) -> None:
-        self.scheduler = scheduler
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         if finish == "forgotten" or start == "memory":
