@@ -118,6 +118,8 @@ def main() -> int:
     parser.add_argument("--table", action="store_true", help="print the summary as rst, only")
     parser.add_argument("--write-readme", action="store_true", help="put the summary there, only")
     options = parser.parse_args()
+    # What it started must go, too.
+    signal.signal(signal.SIGTERM, lambda *args: sys.exit(1))
     if not options.table and not options.write_readme:
         measure(options)
     found = [row for row in rows.read(options.out) if row["scale"] == options.scale]
