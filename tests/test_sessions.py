@@ -160,6 +160,7 @@ def test_summary(measured):
     ]
     (means,) = [line for line in lines if line.startswith("**geometric")]
     assert "3.16 (3.16-3.16)" in means and "3.54 (3.54-3.54)" in means
+    assert "ours has 0.89 (0.89-0.89) of the speed of persist" in text
     assert "All answers are equal" in text and "2026-11-30: a machine" in text
     assert tables.missed(measured, {"once"}) == ["ours has 0.89 of the speed of persist, not 0.9"]
 

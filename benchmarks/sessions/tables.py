@@ -142,9 +142,18 @@ def summary(rows: list[Row], titles: Mapping[str, str], no_reuse: Iterable[str] 
         "Seconds with a plain client and with ours, and how many times a plain client's\n"
         f"speed each side has (x): medians of {count} rounds, in brackets the least and the\n"
         f"most. *tasks* that ran: plain / ours. {answers(rows)}\n"
+        f"{expert_sentence(rows, reuse)}"
         f"Measured on {when}: {machines}, two workers of one thread.\n"
     )
     return f"{text}\n{grid(head, body)}"
+
+
+def expert_sentence(rows: list[Row], sessions: list[str]) -> str:
+    found = geometric(rows, sessions, "persist", "ours")
+    if found is None:
+        return ""
+    share = "{:.2f} ({:.2f}-{:.2f})".format(*found)
+    return f"Over the sessions with reuse ours has {share} of the speed of persist.\n"
 
 
 def speed(rows: list[Row], name: str, side: str) -> str:
