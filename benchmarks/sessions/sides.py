@@ -5,7 +5,8 @@ plain          `distributed.Client`
 ours           `cachingclient.Client`, as it comes
 sketch         `distributed.Client` and the plugin of `sketch.py`
 dask.cache     dask's threaded scheduler with `dask.cache.Cache`, which keeps what cachey scores
-               high; as many threads as the others have workers
+               high; as many threads as the others have workers. Computations that overlap make
+               dask forget it, so it is soon gone in the dashboard's session
 persist        `distributed.Client`, and what an expert would persist who knows the whole session
 =============  ===================================================================================
 
@@ -18,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -97,7 +98,9 @@ def threads() -> Iterator[Place]:
         try:
             yield
         finally:
-            cache.unregister()
+            # Computations that overlap make dask forget what was registered.
+            with suppress(KeyError):
+                cache.unregister()
 
     with measuring.CountingPool(WORKERS) as pool, dask.config.set(scheduler="threads", pool=pool):
         yield Place(pool, [os.getpid()], registered)
