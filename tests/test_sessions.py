@@ -206,9 +206,9 @@ def test_table_of_a_session(measured):
 
 def test_readme_has_the_table_between_its_marks(measured):
     tables = module("tables")
-    text = "before\n\n.. sessions: begin\n\nold\n\n.. sessions: end\n\nafter\n"
+    text = "before\n\n.. sessions-table-begin\n\nold\n\n.. sessions-table-end\n\nafter\n"
     once = tables.put(text, "new")
-    assert once == "before\n\n.. sessions: begin\n\nnew\n\n.. sessions: end\n\nafter\n"
+    assert once == "before\n\n.. sessions-table-begin\n\nnew\n\n.. sessions-table-end\n\nafter\n"
     assert tables.put(once, "new") == once
     with pytest.raises(ValueError, match="no place"):
         tables.put("before", "new")

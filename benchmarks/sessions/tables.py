@@ -10,7 +10,7 @@ from rows import Row
 SIDES = ["plain", "ours", "sketch", "dask.cache", "persist"]
 #: What must hold: as fast as a plain client over this, with reuse; as the expert's; without reuse
 FASTER, EXPERT, SLOWEST = 3.0, 0.9, 1.02
-BEGIN, END = ".. sessions: begin", ".. sessions: end"
+BEGIN, END = ".. sessions-table-begin", ".. sessions-table-end"
 
 
 def by_round(rows: Iterable[Row], name: str, side: str, field: str) -> dict[int, float]:
