@@ -7,8 +7,10 @@ from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dask.typing import Key
+from dask.utils import funcname
 
 from cachingclient.admission import (
+    GIVEN,
     P2P,
     UNKNOWN_INPUT,
     UNSHARED,
@@ -52,6 +54,7 @@ def judge(
     lifted: Container[Any] = (),
     rules: Rules = Rules(),
     sources: Callable[[Any], Iterable[Any]] = lambda name: (),
+    submitted: bool = False,
 ) -> Verdict:
     """Judge the names of a low-level graph.
 
@@ -69,6 +72,8 @@ def judge(
         What the configuration says.
     sources : callable
         Sources that a name was made of, as far as known.
+    submitted : bool
+        Whether `Client.submit` or `map` made the keys, which the user called pure.
 
     Examples
     --------
@@ -77,7 +82,7 @@ def judge(
     >>> judge({x: Task(x, abs, 1), y: Task(y, abs, TaskRef("fixed"))}).denied[y]
     'made of a future that nobody called pure'
     """
-    found = _Findings(graph, denied or {}, lifted, rules)
+    found = _Findings(graph, denied or {}, lifted, rules, submitted)
     for key, task in graph.items():
         found.look(key, task)
     for source in found.outside - found.names:
@@ -100,10 +105,12 @@ class _Findings:
         denied: Mapping[Any, str],
         lifted: Container[Any],
         rules: Rules,
+        submitted: bool,
     ) -> None:
         self.graph = graph
         self.lifted = lifted
         self.rules = rules
+        self.submitted = submitted
         #: {name: why neither it nor what depends on it may be kept}
         self.reasons: dict[Any, str] = dict(denied)
         #: {name: why it may not be kept itself}
@@ -132,6 +139,8 @@ class _Findings:
                 self.local[name] = P2P
             elif is_unshared(name):
                 self.local[name] = UNSHARED
+            elif not self.submitted and is_named(key, task):
+                self.deny(name, GIVEN)
         if is_barrier(task):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), P2P))
         for part, inner in parts_of(name, task):
@@ -179,6 +188,26 @@ class _Findings:
                 self.dependents.setdefault(source, set()).add(name)
                 if dependency not in self.graph:
                     self.outside.add(source)
+
+
+def is_named(key: Key, task: Any) -> bool:
+    """Whether the key of a task was made up by a user: it is no token of what the task does.
+
+    dask names single tasks (delayed functions) after their functions; its own parts do as they
+    like. Keys of collections are tuples, or belong to these parts.
+
+    Examples
+    --------
+    >>> from dask._task_spec import Task
+    >>> is_named("run-1", Task("run-1", abs, 1)), is_named("abs-1", Task("abs-1", abs, 1))
+    (True, False)
+    """
+    function = getattr(task, "func", None)
+    if not isinstance(key, str) or function is None:
+        return False
+    if (getattr(function, "__module__", None) or "").partition(".")[0] == "dask":
+        return False
+    return not key.startswith((f"{funcname(function)}-", f"{function_name(function)}-"))
 
 
 def _handed_over(task: Any, graph: Mapping[Key, Any]) -> Iterator[Any]:

@@ -172,6 +172,7 @@ class Sending:
             lifted=lifted,
             rules=session.settings.rules,
             sources=lambda name: seen.made_of.get(name, ()),
+            submitted=wish.pure is True,
         )
         session.watch.note(verdict.readers)
         session.trusted.note_all(verdict.allowed)

@@ -136,6 +136,26 @@ def test_what_is_made_of_such_a_key_is_not_kept(keen):
     assert helpers.held(keen) == []
 
 
+def test_delayed_functions_under_a_name(keen):
+    for function, name in ((one, "one"), (two, "two"), (one, "one")):
+        step = dask.delayed(function, pure=True)(1, dask_key_name=RUN)
+        after = dask.delayed(repr, pure=True)(step)
+        assert value_of(keen, keen.compute, after) == repr((name, 1))
+        assert value_of(keen, keen.compute, step) == (name, 1)
+        assert value_of(keen, keen.get, {RUN: (function, 1)}, RUN, sync=False) == (name, 1)
+        assert ran() == 3
+    assert helpers.held(keen) == []
+    assert "given" in str(keen.cache.explain(step)) if hasattr(keen, "cache") else True
+
+
+def test_delayed_functions_under_names_of_dask(keen):
+    for _ in range(2):
+        step = dask.delayed(one, pure=True)(1)
+        assert value_of(keen, keen.compute, dask.delayed(step)[1].bit_length()) == 1
+        assert value_of(keen, keen.compute, step + ()) == ("one", 1)
+    assert ran() == 1
+
+
 def test_a_key_that_is_given_is_kept_where_that_is_wished(keen):
     for _ in range(2):
         with dask.annotate(cache=True):

@@ -16,7 +16,7 @@ from cachingclient.frames.rewriting import Rewritten, is_frame, rewrite, touches
 from cachingclient.graph.barriers import expose, graphs_of, protect, size_of, worth_reading
 from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.graph.pruning import prune_layers, prune_tasks
-from cachingclient.internals import Expr, GraphNode, as_graph
+from cachingclient.internals import Expr, GraphNode, MapExpr, as_graph
 from cachingclient.judging import Verdict, judge
 from cachingclient.registry import PLUGINS
 
@@ -174,6 +174,7 @@ class Envelope:
             lifted=Everything() if request.lift_all else request.lifted,
             rules=request.rules,
             sources=submission.sources,
+            submitted=isinstance(self.expr, MapExpr),
         )
 
     def _rewritten(self, submission: Any) -> Rewritten | None:
