@@ -129,7 +129,13 @@ async def explain(
     visible = set(await choose(dependents, sizes))
     graph = internals.as_graph(protect(plan.expr, visible).__dask_graph__())
     verdict = judge(
-        graph, trusted, plan.denied, lifted, rules, lambda name: {name} & remarks.keys()
+        graph,
+        trusted,
+        plan.denied,
+        lifted,
+        rules,
+        lambda name: {name} & remarks.keys(),
+        given=True,
     )
     told = {n: remarks[s] for s, names in verdict.readers.items() for n in names} | {**remarks}
     counts = Counter(str(key_name(k)) for k in graph)

@@ -54,7 +54,7 @@ def judge(
     lifted: Container[Any] = (),
     rules: Rules = Rules(),
     sources: Callable[[Any], Iterable[Any]] = lambda name: (),
-    submitted: bool = False,
+    given: bool = False,
 ) -> Verdict:
     """Judge the names of a low-level graph.
 
@@ -72,8 +72,8 @@ def judge(
         What the configuration says.
     sources : callable
         Sources that a name was made of, as far as known.
-    submitted : bool
-        Whether `Client.submit` or `map` made the keys, which the user called pure.
+    given : bool
+        Whether users may have named single tasks: not where `Client.submit` or `map` made the keys.
 
     Examples
     --------
@@ -82,7 +82,7 @@ def judge(
     >>> judge({x: Task(x, abs, 1), y: Task(y, abs, TaskRef("fixed"))}).denied[y]
     'made of a future that nobody called pure'
     """
-    found = _Findings(graph, denied or {}, lifted, rules, submitted)
+    found = _Findings(graph, denied or {}, lifted, rules, given)
     for key, task in graph.items():
         found.look(key, task)
     for source in found.outside - found.names:
@@ -105,12 +105,12 @@ class _Findings:
         denied: Mapping[Any, str],
         lifted: Container[Any],
         rules: Rules,
-        submitted: bool,
+        given: bool,
     ) -> None:
         self.graph = graph
         self.lifted = lifted
         self.rules = rules
-        self.submitted = submitted
+        self.given = given
         #: {name: why neither it nor what depends on it may be kept}
         self.reasons: dict[Any, str] = dict(denied)
         #: {name: why it may not be kept itself}
@@ -139,7 +139,7 @@ class _Findings:
                 self.local[name] = P2P
             elif is_unshared(name):
                 self.local[name] = UNSHARED
-            elif not self.submitted and is_named(key, task):
+            elif self.given and is_named(key, task):
                 self.deny(name, GIVEN)
         if is_barrier(task):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), P2P))

@@ -172,7 +172,7 @@ class Sending:
             lifted=lifted,
             rules=session.settings.rules,
             sources=lambda name: seen.made_of.get(name, ()),
-            submitted=wish.pure is True,
+            given=wish.pure is not True,
         )
         session.watch.note(verdict.readers)
         session.trusted.note_all(verdict.allowed)

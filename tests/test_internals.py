@@ -228,7 +228,7 @@ def test_functions_of_fused_tasks_are_found():
     task = Task.fuse(Task("x", user, 1), Task("y", abs, TaskRef("x")))
     assert {user, abs} <= set(tasks.task_functions(task))
     # What nests them comes from where it is expected, so that it does not count.
-    assert task.func.__module__ == tasks._MACHINERY
+    assert task.func.__module__ == tasks.MACHINERY
     assert tasks.task_functions(Task("x", user, TaskList(1, TaskRef("y"))))
 
 

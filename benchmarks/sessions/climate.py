@@ -1,4 +1,4 @@
-"""Array statistics: the wet-bulb temperature of eight years of daily weather, with xarray.
+"""Array statistics: the wet-bulb temperature of twelve years of daily weather, with xarray.
 
 A store of temperature and humidity, packed into 16 bits as such archives are. The heat stress is a
 function of both that each question needs: global means, a climatology, anomalies, their spread and
@@ -21,7 +21,7 @@ CHUNK = 365
 
 def make(folder: Path, scale: float) -> None:
     """Write the store."""
-    years, lats, lons = max(2, int(8 * scale)), *((90, 180) if scale > 0.1 else (9, 18))
+    years, lats, lons = max(2, int(12 * scale)), *((90, 180) if scale > 0.1 else (9, 18))
     time = pd.date_range("2001-01-01", periods=365 * years)
     lat, lon = np.linspace(-89, 89, lats), np.arange(lons) * 360 / lons
     rng = np.random.default_rng(0)

@@ -23,7 +23,7 @@ LENGTH, BANDS, FEATURES = 1024, 16, 22
 
 def make(folder: Path, scale: float) -> None:
     """Write signals of four kinds, and which kind each is."""
-    windows = max(400, int(24_000 * scale))
+    windows = max(400, int(27_200 * scale))
     rng = np.random.default_rng(0)
     kinds = rng.integers(0, 4, windows)
     chunk = max(100, windows // 16)

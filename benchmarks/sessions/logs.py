@@ -25,7 +25,7 @@ LINE = re.compile(
 
 def make(folder: Path, scale: float) -> None:
     """Write the logs."""
-    lines = int(40_000 * scale)
+    lines = int(47_000 * scale)
     rng = random.Random(0)
     paths = [f"/shop/{n % 7}/item/{n}" for n in range(300)] + ["/", "/login", "/cart", "/search"]
     agents = [f"Mozilla/5.0 (Machine {n}) Browser/{n % 9}" for n in range(40)]

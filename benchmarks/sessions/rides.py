@@ -18,7 +18,7 @@ FILES = 8
 
 def make(folder: Path, scale: float) -> None:
     """Write the files."""
-    taxi.make(folder, rows=int(2_000_000 * scale) // FILES * FILES, files=FILES)
+    taxi.make(folder, rows=int(2_800_000 * scale) // FILES * FILES, files=FILES)
 
 
 def cleaned(rides: Any) -> Any:

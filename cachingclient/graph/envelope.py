@@ -174,7 +174,7 @@ class Envelope:
             lifted=Everything() if request.lift_all else request.lifted,
             rules=request.rules,
             sources=submission.sources,
-            submitted=isinstance(self.expr, MapExpr),
+            given=not isinstance(self.expr, MapExpr),
         )
 
     def _rewritten(self, submission: Any) -> Rewritten | None:
