@@ -37,6 +37,7 @@ UNGUARDED = "a worker lacks the package cachingclient, so that tasks could chang
 LEAVING = "its worker was about to close, or was paused"
 REJECTED = "an audit found that it is another one each time"
 RETRIED = "failed before it worked"
+LARGE = "large for the time that it takes to compute it again from what is kept"
 NO_MEMORY = "running work needs the memory of its worker"
 P2P = "internal to a P2P shuffle"
 PART = "a part of what is kept"

@@ -39,6 +39,8 @@ class Books:
     paid: Payments
     #: {key that a client asked for: (ids of the clients, tasks of its graph)}
     outputs: dict[Key, tuple[set[str], int]]
+    #: {key that is soon made from what is kept: seconds that it takes}
+    near: dict[Key, float]
     #: keys whose values cannot be kept, nor what is computed from them
     tainted: set[Key]
 
@@ -55,11 +57,13 @@ class Books:
         self.refused = Bounded(REMEMBERED)
         self.sizes = Bounded(REMEMBERED)
         self.paid, self.outputs, self.tainted = Payments(), {}, set()
+        self.near = {}
 
     def forgotten(self, key: Key) -> None:
         """The scheduler has forgotten a key."""
         self.paid.forgotten(key)
         self.outputs.pop(key, None)
+        self.near.pop(key, None)
         self.tainted.discard(key)
 
     def allow(self, names: Iterable[Any]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cachingclient.admission import (
+    LARGE,
     LEAVING,
     NO_MEMORY,
     ONCE,
@@ -32,6 +33,11 @@ REQUEST_OVERHEAD = 5e-3
 #: So many times as much must have been paid for what nothing alive needs, where its layer has been
 #: in no other computation: the partial sums of a reduction are hardly ever asked for again.
 PASSING = 10
+#: Bytes that a second pays for: what is kept cannot be used again by those that allocate, so that
+#: the next results lie in memory which the system has to clear first (0.2 to 0.5 s a GB).
+HOLDING = 2e9
+#: How likely it is that such a layer, which nothing alive needs, is asked for again.
+UNLIKELY = 0.05
 #: Tasks whose costs are noted together. One by one, each finds the processor's caches full of other
 #: things: noting takes seven times as long then as in a row (4 and 28 microseconds were measured).
 TOGETHER = 64
@@ -121,7 +127,7 @@ class Keeper:
         )
         if allowed and why is None:
             plugin.ledger.ran(key, seconds)
-            if why := self._not_now(ts, paid):
+            if why := self._not_now(ts, paid, seconds):
                 books.refuse(key, why)
             elif ts.waiters or ts.who_wants:
                 # Where nobody wants or awaits it its release is decided already.
@@ -157,8 +163,7 @@ class Keeper:
             return None
         if paid < self.min_cost:
             return self._too_cheap
-        passing = books.alive.get(name) is False and books.seen.get(name) == 1
-        return self._passing if passing and key not in books.outputs else None
+        return self._passing if self._is_passing(name) and key not in books.outputs else None
 
     def _unkeepable(self, ts: TaskState) -> str | None:
         """Why neither a key may be kept, nor what is computed from it."""
@@ -173,13 +178,15 @@ class Keeper:
             return UPSTREAM
         return None
 
-    def _not_now(self, ts: TaskState, paid: float) -> str | None:
+    def _not_now(self, ts: TaskState, paid: float, own: float) -> str | None:
         """Why a key is not kept as things are."""
         plugin, name = self.plugin, key_name(ts.key)
         if part := plugin.frames.why_not(name, ts.dependencies, plugin.ledger):
             return part
         if self._is_sooner_computed(ts, name, paid):
             return "takes longer to transfer than to compute"
+        if self._is_sooner_made(ts, name, paid, own):
+            return LARGE
         if not plugin.guards.complete():
             return UNGUARDED
         if not any(ws in plugin.scheduler.running for ws in ts.who_has or ()):
@@ -199,6 +206,29 @@ class Keeper:
         if not self.min_cost or name in self.plugin.books.pinned:
             return False
         return transfer_seconds(self.plugin.scheduler, ts.nbytes) > paid
+
+    def _is_sooner_made(self, ts: TaskState, name: Any, paid: float, own: float) -> bool:
+        """Whether computing it again from what is kept takes less time than holding it."""
+        books, key = self.plugin.books, ts.key
+        if not self.min_cost or key in books.outputs or name in books.pinned:
+            return False
+        kept, near = self.plugin.ledger.kept, books.near
+        seconds = own
+        for d in ts.dependencies:
+            if d.key not in kept:
+                seconds += near.get(d.key, paid)
+        seconds = min(seconds, paid)
+        likely = UNLIKELY if self._is_passing(name) else 1.0
+        if seconds * likely >= ts.nbytes / HOLDING:
+            return False
+        if seconds < paid:
+            near[key] = seconds
+        return True
+
+    def _is_passing(self, name: Any) -> bool:
+        """Whether nothing alive needs a layer, and it was in one computation only."""
+        books = self.plugin.books
+        return books.alive.get(name) is False and books.seen.get(name) == 1
 
     def _offer(self, ts: TaskState, paid: float) -> None:
         plugin, key, name = self.plugin, ts.key, key_name(ts.key)
