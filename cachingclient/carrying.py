@@ -6,8 +6,8 @@ refers to it by name, as it does where the package is installed.
 
 from __future__ import annotations
 
+import inspect
 import io
-import types
 import zipfile
 from functools import lru_cache
 from pathlib import Path
@@ -45,8 +45,8 @@ def carried(thing: Any) -> bytes:
     Returns
     -------
     bytes
-        Can be unpickled by any Python of this version that has dask and distributed. Where the
-        package is installed that one is used.
+        Can be unpickled by any Python that has dask and distributed, and can read this package.
+        Where the package is installed that one is used.
     """
     return dumps(_Carried(dumps(thing)))
 
@@ -56,7 +56,10 @@ class _Carried:
         self.pickled = pickled
 
     def __reduce__(self) -> Any:
-        return _unpacker(), (_packed(), ROOT, self.pickled)
+        # As text: byte code of another version of Python would end the process.
+        given = {"text": _text(), "space": {}, "packed": _packed(), "pickled": self.pickled}
+        call = f"(exec(text, space), space[{_unpack.__name__!r}](packed, {ROOT!r}, pickled))[1]"
+        return eval, (call, given)
 
 
 @lru_cache(1)
@@ -78,11 +81,9 @@ def _files() -> list[tuple[str, bytes]]:
     return [(p.relative_to(top.parent).as_posix(), p.read_bytes()) for p in paths]
 
 
-def _unpacker() -> Any:
-    """`_unpack` as a function of no module: those are pickled by value."""
-    unpack = types.FunctionType(_unpack.__code__, {"__builtins__": __builtins__}, "unpack")
-    unpack.__module__ = "__main__"
-    return unpack
+@lru_cache(1)
+def _text() -> str:
+    return f"from __future__ import annotations\n{inspect.getsource(_unpack)}"
 
 
 def _unpack(packed: bytes, root: str, pickled: bytes) -> Any:

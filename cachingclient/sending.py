@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import dask
@@ -15,7 +15,7 @@ from cachingclient.frames.data import data_of
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.envelope import Envelope, Request
 from cachingclient.graph.plan import Plan, make_plan
-from cachingclient.judging import judge
+from cachingclient.judging import is_named, judge
 from cachingclient.pending import Job
 from cachingclient.scheduler.plugin import MANY_OUTPUTS
 from cachingclient.watching import Seen
@@ -207,7 +207,8 @@ class Sending:
             data=data,
         )
         names = {key_name(k) for k in new}
-        session.trusted.note_all(n for n in names if has_token(n) and n not in plan.denied)
+        denied = plan.denied.keys() | _named_by_users(plan.expr, new)
+        session.trusted.note_all(n for n in names if has_token(n) and n not in denied)
         session.finals.note_all(plan.renamed.values())
         job.ways = [self._way(Envelope(plan.expr, request)), self._way(plan.expr)]
         if known := data.intersection(session.sent_data):
@@ -246,3 +247,15 @@ class Sending:
             given[key] = Future(new, self.session.client) if new in taken else futures[new]
             taken.add(new)
         return given
+
+
+def _named_by_users(expr: Any, keys: Iterable[Key]) -> set[Key]:
+    """Keys of single tasks that users made up: what is made of them cannot be told by a name."""
+    layers = [hlg.layers for _, hlg in graphs_of(expr)]
+    return {
+        k
+        for k in keys
+        if isinstance(k, str)
+        for known in layers
+        if k in known and is_named(k, known[k].get(k))
+    }

@@ -339,7 +339,7 @@ class Session:
             return
         key = kwargs.get("key")
         # Such a key may be given to something else next time, whatever it looks like.
-        named = isinstance(key, list) if many else key is not None
+        named = key is not None and not (many and isinstance(key, str))
         token = _said_pure.set(kwargs.get("pure") is True and not named)
         try:
             yield

@@ -148,6 +148,41 @@ def test_delayed_functions_under_a_name(keen):
     assert "given" in str(keen.cache.explain(step)) if hasattr(keen, "cache") else True
 
 
+def test_a_map_whose_keys_are_no_list(keen):
+    for function, name in ((one, "one"), (two, "two")):
+        assert value_of(keen, keen.map, function, [1], key=(RUN,), pure=True) == [(name, 1)]
+    assert helpers.held(keen) == []
+
+
+def test_functions_of_dask_under_a_name(keen):
+    for function, name in ((one, "one"), (two, "two")):
+        step = dask.delayed(dask.utils.apply)(function, [1], dask_key_name=RUN)
+        assert value_of(keen, keen.compute, step) == (name, 1)
+
+
+def test_data_under_a_name(keen):
+    for value in ("a", "b"):
+        made = dask.delayed(repr, pure=True)(dask.delayed([value], name=RUN))
+        assert value_of(keen, keen.compute, made) == repr([value])
+
+
+def test_fused_tasks_under_a_name(keen):
+    before = dask.delayed(abs, pure=True)(-1)
+    with dask.config.set({"optimization.fuse.delayed": True}):
+        for function, name in ((one, "one"), (two, "two")):
+            step = dask.delayed(function, pure=True)(before, dask_key_name=RUN)
+            assert value_of(keen, keen.compute, step) == (name, 1)
+
+
+def test_what_is_made_of_a_future_under_a_name(keen):
+    for function, name in ((one, "one"), (two, "two")):
+        step = keen.compute(dask.delayed(function)(1, dask_key_name=RUN))
+        made = keen.submit(repr, step, pure=True)
+        assert made.result() == repr((name, 1))
+        del step, made
+        forgotten(keen)
+
+
 def test_delayed_functions_under_names_of_dask(keen):
     for _ in range(2):
         step = dask.delayed(one, pure=True)(1)

@@ -162,14 +162,6 @@ def _deep(value: Any, copier: Copier) -> Any:
     return value.copy(deep=True)
 
 
-def _dataset(value: Any, copier: Copier) -> Any:
-    copy = _deep(value, copier)
-    # A copy of xarray's does not close the file, but a task may hand out what does: the files of
-    # xarray.open_mfdataset(parallel=True) are closed that way.
-    copy.set_close(value._close)
-    return copy
-
-
 def _other(value: Any, copier: Copier) -> Any:
     """Instances of other classes: models, clients, whatever has a state."""
     try:
@@ -209,8 +201,8 @@ BY_NAME: dict[str, Rule] = {
     "pandas.Series": _series,
     "pandas.Index": _pandas,
     "pandas.ExtensionArray": _by_method,
-    "xarray.Dataset": _dataset,
-    "xarray.DataArray": _dataset,
+    "xarray.Dataset": _deep,
+    "xarray.DataArray": _deep,
     "xarray.Variable": _deep,
 }
 

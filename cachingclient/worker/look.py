@@ -33,10 +33,12 @@ from cachingclient.tasks import (
     unwrap,
 )
 from cachingclient.worker import names
-from cachingclient.worker.bytecode import CHANGES, CLEAR, Use, code_facts
+from cachingclient.worker.bytecode import BENEATH, CHANGES, CLEAR, Use, code_facts
 
 #: Functions that call functions are followed so far.
 DEPTH = 6
+#: Of what cannot be looked into.
+UNKNOWN = CHANGES | BENEATH
 #: Functions of modules whose verdict is remembered.
 MANY = 10_000
 
@@ -62,7 +64,7 @@ def task_verdict(task: Any) -> int:
     >>> task_verdict(Task("y", list.append, TaskRef("x"), 1))
     1
     """
-    if _is_plain(task):
+    if _is_plain(task) or _hands_out_what_closes(task):
         return CLEAR
     if any(_is_told_to(part) for _, part in parts_of("", task)):
         return CHANGES
@@ -70,6 +72,14 @@ def task_verdict(task: Any) -> int:
     for function in task_functions(task):
         verdict |= _named_verdict(function)
     return verdict if verdict & CHANGES else CLEAR
+
+
+def _hands_out_what_closes(task: Any) -> bool:
+    """Whether a task reads what closes the file of an object of xarray.
+
+    `xarray.open_mfdataset` has such tasks with ``parallel=True``. A copy has nothing that closes.
+    """
+    return getattr(task, "func", None) is getattr and task.args[1:] == ("_close",)
 
 
 def _is_told_to(task: Any) -> bool:
@@ -127,7 +137,7 @@ def _is_cleared(function: Any, nargs: int) -> bool:
         if not all(_is_data(v) or _is_flat(v) for v in keywords.values()):
             return False
         return _is_cleared(function.func, nargs)
-    if kind.__name__ == "Compose":
+    if kind.__name__ == "Compose" and isinstance(getattr(function, "funcs", None), tuple):
         return all(_is_cleared(inner, nargs) for inner in (function.first, *function.funcs))
     if getattr(function, "__module__", "") == MACHINERY:
         return True
@@ -191,7 +201,7 @@ def _lasts(function: Any) -> bool:
 def function_verdict(function: Any, depth: int = DEPTH) -> int:
     """The same for one function; `BENEATH` may come alone."""
     if not depth:
-        return CHANGES
+        return UNKNOWN
     if isinstance(function, MethodType):
         function = function.__func__
     if isinstance(function, FunctionType):
@@ -207,12 +217,17 @@ def function_verdict(function: Any, depth: int = DEPTH) -> int:
             verdict |= function_verdict(inner, depth - 1)
         return verdict
     if isinstance(function, type):
-        return CLEAR if names.is_trusted(function.__module__) else CHANGES
+        return CLEAR if names.is_trusted(function.__module__) else UNKNOWN
     return _other(function, depth)
 
 
 def _known(function: Any) -> int:
-    return CHANGES if function_name(function) in names.FUNCTIONS else CLEAR
+    name = function_name(function)
+    if name in names.FUNCTIONS:
+        return CHANGES
+    # pandas.DataFrame.pop, say
+    is_method = "." in getattr(function, "__qualname__", "").rpartition("<locals>")[2]
+    return CHANGES if is_method and name in names.METHODS else CLEAR
 
 
 def _handed(cells: Any, depth: int) -> int:
@@ -234,7 +249,7 @@ def _other(function: Any, depth: int) -> int:
     if isinstance(function, operator.methodcaller):
         return CHANGES if function.__reduce__()[1][0] in names.METHODS else CLEAR
     if not names.is_trusted(module if isinstance(module, str) else type(function).__module__):
-        return CHANGES
+        return UNKNOWN
     verdict = _known(function)
     if isinstance(getattr(function, "method", None), str) or _is_method(function):
         return CHANGES if function_name(function) in names.METHODS else verdict
@@ -258,7 +273,7 @@ def _read(function: FunctionType, depth: int) -> int:
     facts = code_facts(function.__code__)
     verdict = facts.verdict
     for use in facts.uses:
-        if verdict & CHANGES:
+        if verdict == UNKNOWN:
             break
         verdict |= _use_verdict(use, function, depth)
     return verdict
@@ -268,7 +283,7 @@ def _use_verdict(use: Use, function: FunctionType, depth: int) -> int:
     try:
         found = _resolve(use, function)
     except (AttributeError, KeyError, ValueError):
-        return CLEAR if use.nargs is None else CHANGES
+        return CLEAR if use.nargs is None else UNKNOWN
     if use.nargs is None:
         # Only what can be called can do anything where it is handed to.
         return function_verdict(found, depth - 1) if _is_function(found) else CLEAR

@@ -20,9 +20,9 @@ TRUSTED = frozenset(
 
 #: Functions of these modules that do not.
 FUNCTIONS = frozenset(
-    "at copyto delattr delitem eval exec fill_diagonal getattr iadd iand iconcat ifloordiv"
-    " ilshift imatmul imod imul ior ipow irshift isub itruediv ixor permuted place put"
-    " put_along_axis putmask setattr setitem shuffle vars globals locals".split()
+    "at copyto delattr delitem eval exec fill_diagonal fix_invalid getattr globals iadd iand"
+    " iconcat ifloordiv ilshift imatmul imod imul ior ipow irshift isub itruediv ixor locals"
+    " nan_to_num permuted place put put_along_axis putmask setattr setitem shuffle vars".split()
 )
 
 #: Methods that change their object, of any type that is guarded.
@@ -35,7 +35,11 @@ METHODS = frozenset(
     " byteswap fill harden_mask itemset partition put resize set_fill_value setfield setflags"
     " shrink_mask shuffle soften_mask unshare_mask"
     # frames
-    " isetitem".split()
+    " isetitem"
+    # operators
+    " __delattr__ __delitem__ __iadd__ __iand__ __iconcat__ __ifloordiv__ __ilshift__ __imatmul__"
+    " __imod__ __imul__ __ior__ __ipow__ __irshift__ __isub__ __itruediv__ __ixor__ __setattr__"
+    " __setitem__".split()
 )
 
 #: Arguments that ask for it.

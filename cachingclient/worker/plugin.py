@@ -201,7 +201,7 @@ class Hooks:
             return task_verdict(task)
         except Exception:
             self.failed_once()
-            return CHANGES
+            return CHANGES | BENEATH
 
     async def execute_guarded(self, guarded: Guarded, key: Any, stimulus_id: str) -> Any:
         """Put a task into the place of another while that runs."""
