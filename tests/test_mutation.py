@@ -392,7 +392,7 @@ METHODS = {
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_as_functions(guarded, name):
     function, value, *arguments = METHODS[name]
-    held = dask.delayed(copied, pure=True)(value)
+    held = dask.delayed(copied, pure=True)(value).persist()
     before = repr(held.compute())
     dask.delayed(function, pure=True)(held, *arguments).compute()
     assert repr(held.compute()) == before == repr(value)
@@ -400,7 +400,7 @@ def test_methods_as_functions(guarded, name):
 
 
 def test_values_without_a_copy(guarded):
-    held = dask.delayed(np.array, pure=True)([1, np.nan])
+    held = dask.delayed(np.array, pure=True)([1, np.nan]).persist()
     assert np.isnan(held.sum().compute())
     assert dask.delayed(np.nan_to_num, pure=True)(held, copy=False).sum().compute() == 1
     assert np.isnan(held.sum().compute())
@@ -413,7 +413,7 @@ class Beneath:
 
 
 def test_what_cannot_be_read_gets_whole_copies(guarded):
-    held = dask.delayed(pd.DataFrame, pure=True)({"a": [1, 2]})
+    held = dask.delayed(pd.DataFrame, pure=True)({"a": [1, 2]}).persist()
     assert held.a.sum().compute() == 3
     hidden = lambda df: [f for f in (Beneath(),)][0](df)  # noqa: E731
     for function in (Beneath(), hidden):
@@ -453,7 +453,7 @@ def read(dataset, n):
 
 def test_a_task_that_closes_its_dataset_closes_its_own(guarded):
     pytest.importorskip("xarray")
-    found = dask.delayed(opened, pure=True)()
+    found = dask.delayed(opened, pure=True)().persist()
     for n in range(2):
         assert dask.delayed(read, pure=True)(found, n).compute() == n + 3
         assert not handle.closed
