@@ -221,8 +221,7 @@ class Keeper:
         likely = UNLIKELY if self._is_passing(name) else 1.0
         if seconds * likely >= ts.nbytes / HOLDING:
             return False
-        if seconds < paid:
-            near[key] = seconds
+        near[key] = seconds
         return True
 
     def _is_passing(self, name: Any) -> bool:
