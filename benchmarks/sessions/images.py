@@ -68,5 +68,5 @@ def session(folder: Path, keep: Callable[[Any], Any]) -> Iterator[tuple[str, Any
     yield "difference of the two", (frames - finer).std(axis=(1, 2)).compute()
     counted = finer.map_blocks(cells, 100, dtype=int, chunks=(1, 2), drop_axis=2)
     yield "cells, finer", counted.compute()
-    yield "brightness over time", frames.mean(axis=(1, 2)).compute()
+    yield "brightness over time", frames.mean(axis=(1, 2), dtype="f8").compute()
     yield "brightest frame", finer.max(axis=(1, 2)).compute()
