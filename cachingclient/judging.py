@@ -139,6 +139,8 @@ class _Findings:
                 self.local[name] = P2P
             elif is_unshared(name):
                 self.local[name] = UNSHARED
+            elif self.given and is_named(key, task):
+                self.deny(name, GIVEN)
         if is_barrier(task):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), P2P))
         for part, inner in parts_of(name, task):
@@ -147,8 +149,6 @@ class _Findings:
             if part not in self._parts:
                 self._parts[part] = self._reason(part, inner)
             reason = self._parts[part]
-            if reason is None and self.given and isinstance(key, str) and is_named(part, inner):
-                reason = GIVEN
             if reason is None and part is not name and part in self.reasons:
                 reason = UPSTREAM
             if reason is not None:
@@ -202,7 +202,7 @@ def is_named(key: Key, task: Any) -> bool:
     >>> is_named("run-1", Task("run-1", abs, 1)), is_named("abs-1", Task("abs-1", abs, 1))
     (True, False)
     """
-    if not isinstance(key, str):
+    if not isinstance(key, str) or key.startswith("finalize-"):
         return False
     function = getattr(task, "func", None)
     if function is None:

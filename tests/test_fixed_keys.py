@@ -166,14 +166,6 @@ def test_data_under_a_name(keen):
         assert value_of(keen, keen.compute, made) == repr([value])
 
 
-def test_fused_tasks_under_a_name(keen):
-    before = dask.delayed(abs, pure=True)(-1)
-    with dask.config.set({"optimization.fuse.delayed": True}):
-        for function, name in ((one, "one"), (two, "two")):
-            step = dask.delayed(function, pure=True)(before, dask_key_name=RUN)
-            assert value_of(keen, keen.compute, step) == (name, 1)
-
-
 def test_what_is_made_of_a_future_under_a_name(keen):
     for function, name in ((one, "one"), (two, "two")):
         step = keen.compute(dask.delayed(function)(1, dask_key_name=RUN))
