@@ -458,7 +458,7 @@ def hog(seconds, nbytes):
 def test_memory_that_running_tasks_use():
     """No task has returned it, and no task ends meanwhile: the process tells."""
     how = {**helpers.PROCESS, "memory_limit": "1GiB"}
-    with dask.config.set({"cachingclient.min-cost": "1ms"}), Client(**how) as client:
+    with dask.config.set({"cachingclient.min-cost": "0s"}), Client(**how) as client:
         parts = [dask.delayed(slow, pure=True)(an_array, i, 0, 10 * MB) for i in range(12)]
         assert dask.delayed(count_of, pure=True)(parts).compute() == 12
         helpers.forgotten(client)

@@ -100,7 +100,7 @@ with LocalCluster(n_workers=1, processes=False, dashboard_address=None) as clust
         module = importlib.import_module(module)
         value = vars(module).pop(name)
         try:
-            import cachingclient
+            import cachingclient.client
         finally:
             setattr(module, name, value)
         with warnings.catch_warnings(record=True) as caught:
