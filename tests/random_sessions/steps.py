@@ -6,7 +6,11 @@ import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import dask.array as da
 from random_sessions import functions
+
+#: Whether `map_blocks` takes a name as it is.
+NAMES_ARE_TAKEN = da.ones(1).map_blocks(abs, name="mine").name == "mine"
 
 #: Words that start the names of variables, by the sort of their values
 _LETTERS = {"array": "x", "frame": "df", "bag": "b", "delayed": "d", "future": "f", "source": "src"}
@@ -582,7 +586,9 @@ class Author:
         for n in self.rng.sample(range(9), 2):
             for _ in range(self.n(1, 2)):
                 question = f"show({code.format(f=name, n=n, k=key)})"
-                self.step(question, exact=True, again=True)
+                # Older versions of dask put a token behind such a name.
+                fixed = "name='{k}-2'" not in code or NAMES_ARE_TAKEN
+                self.step(question, exact=fixed, again=True)
 
     def failing(self) -> None:
         """An error comes each time, or once: it is not kept."""
