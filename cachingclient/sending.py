@@ -251,11 +251,10 @@ class Sending:
 
 def _named_by_users(expr: Any, keys: Iterable[Key]) -> set[Key]:
     """Keys of single tasks that users made up: what is made of them cannot be told by a name."""
-    layers = [hlg.layers for _, hlg in graphs_of(expr)]
+    single = {k for k in keys if isinstance(k, str)}
     return {
         k
-        for k in keys
-        if isinstance(k, str)
-        for known in layers
-        if k in known and is_named(k, known[k].get(k))
+        for _, hlg in graphs_of(expr)
+        for k in hlg.layers.keys() & single
+        if is_named(k, hlg.layers[k].get(k))
     }

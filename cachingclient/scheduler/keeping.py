@@ -98,7 +98,7 @@ class Keeper:
         paid = books.paid.ran(key, name, seconds, sharing)
         if plugin.ledger.journal is not None:
             plugin.ledger.journal("ran", key, name, seconds, ts.nbytes, sharing)
-        why = None
+        why, worth = None, paid
         if allowed := name in books.allowed:
             if unkeepable := self._unkeepable(ts):
                 books.refuse(key, unkeepable)
@@ -107,9 +107,9 @@ class Keeper:
                 allowed = False
             else:
                 if key in books.outputs:
-                    paid += REQUEST_OVERHEAD
-                if paid < self.min_cost * PASSING:
-                    why = self._cheap(key, name, paid)
+                    worth += REQUEST_OVERHEAD
+                if worth < self.min_cost * PASSING:
+                    why = self._cheap(key, name, worth)
         self._ran.append(
             Ran(
                 key,
@@ -127,12 +127,16 @@ class Keeper:
         )
         if allowed and why is None:
             plugin.ledger.ran(key, seconds)
-            if why := self._not_now(ts, paid, seconds):
+            if why := self._not_now(ts, worth, seconds):
                 books.refuse(key, why)
             elif ts.waiters or ts.who_wants:
                 # Where nobody wants or awaits it its release is decided already.
-                self._offer(ts, paid)
-        if len(self._ran) >= TOGETHER or ts.who_wants and _is_last(ts):
+                self._offer(ts, worth)
+        if (
+            len(self._ran) >= TOGETHER
+            or (ts.who_wants and _is_last(ts))
+            or not plugin.pressure.is_small(ts)  # the next of its kind may run already
+        ):
             self.settle()
 
     def settle(self) -> None:
@@ -146,7 +150,7 @@ class Keeper:
         for row in rows:
             durations.ran(row.name, row.paid, row.nbytes)
             overhead.ran(row.now, row.ran, row.threads, row.busy)
-            pressure.ran(row.prefix, row.nbytes)
+            pressure.ran(row.key, row.prefix, row.nbytes)
             if row.why is not None:
                 ledger.ran(row.key, row.seconds)
                 if refused.get(row.name) is not row.why:

@@ -99,15 +99,10 @@ class Pressure:
 
     def ended(self, key: Key, finish: str) -> None:
         """A task is not on its worker any more: its result may be there."""
-        load = self._sent.pop(key, None)
-        if load is not None:
-            load.arrived(key)
+        self._arrived(key)
         if finish != "memory":
             return
         ts = self.scheduler.tasks[key]
-        nbytes = self.nbytes(ts) if self._told else ts.nbytes
-        if nbytes > self._small or self._told:
-            self.sizes.ran(ts.prefix.name, nbytes)
         if ts.dependencies and (ledger := self.plugin.ledger).kept:
             kept = ledger.kept
             for d in ts.dependencies:
@@ -116,15 +111,17 @@ class Pressure:
                         if ws in (d.who_has or ()):
                             ledger.came(d.key, ws.address)
                             self._settle(ws.address)
-        if nbytes > self._small:  # many small ones are noticed at the next reading
+        if self.nbytes(ts) > self._small:  # many small ones are noticed at the next reading
             for ws in ts.who_has or ():
                 self.relieve(ws)
 
-    def ran(self, prefix: str, nbytes: int) -> None:
-        """A task of a function has returned so many bytes, some time ago."""
-        # Others are noted at once.
-        if nbytes <= self._small and not self._told:
-            self.sizes.ran(prefix, nbytes)
+    def is_small(self, ts: TaskState) -> bool:
+        """Whether a result is no trouble to any worker; all are where workers have no limit."""
+        return not self._small or self.nbytes(ts) <= self._small
+
+    def ran(self, key: Key, prefix: str, nbytes: int) -> None:
+        """A task of a function has returned so many bytes; small ones are told of in a row."""
+        self.sizes.ran(prefix, max(nbytes, self._told.get(key, 0)))
 
     def _arrived(self, key: Key) -> None:
         load = self._sent.pop(key, None)

@@ -226,7 +226,7 @@ def _known(function: Any) -> int:
     if name in names.FUNCTIONS:
         return CHANGES
     # pandas.DataFrame.pop, say
-    is_method = "." in getattr(function, "__qualname__", "").rpartition("<locals>")[2]
+    is_method = "." in getattr(function, "__qualname__", "").rpartition("<locals>.")[2]
     return CHANGES if is_method and name in names.METHODS else CLEAR
 
 
