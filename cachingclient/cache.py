@@ -11,6 +11,7 @@ import dask
 from dask.core import flatten
 from dask.utils import format_bytes
 
+from cachingclient import internals
 from cachingclient.admission import key_name
 from cachingclient.config import parse_limit
 from cachingclient.explaining import Explanation
@@ -112,9 +113,11 @@ class Cache:
         if not dask.is_dask_collection(collection):
             raise TypeError(f"collection must be a dask collection, got {collection!r}")
         session = self._session
+        # In this thread: dask may compute statistics of files for it.
+        expr = internals.as_computed(collection)
 
         async def explain() -> Explanation:
-            found = await session.explain(collection)
+            found = await session.explain(expr)
             absent = session.absent()
             return found.without_cache(absent) if absent else found
 

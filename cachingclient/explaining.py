@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
+
+from dask.core import flatten
+from dask.typing import Key
 
 from cachingclient import internals
 from cachingclient.admission import STALE, Rules, key_name
@@ -26,6 +29,7 @@ IN_PART = "reused in part"
 WOULD = "would be kept"
 NOT = "not kept"
 FUSED = "fused"
+NEEDLESS = "not needed"
 
 
 class Row(NamedTuple):
@@ -33,7 +37,8 @@ class Row(NamedTuple):
 
     #: name of the layer
     name: str
-    #: "reused", "reused in part", "would be kept", "not kept", or "fused": a part of others
+    #: "reused", "reused in part", "would be kept", "not kept", "fused" (a part of others), or
+    #: "not needed" (what is made of it is kept)
     status: str
     #: keys that the computation needs of it
     keys: int
@@ -141,8 +146,15 @@ async def explain(
     counts = Counter(str(key_name(k)) for k in graph)
     hidden = {n: size for n, size in _layers(plan) if n not in counts}
     known = await ask([*counts, *hidden])
+    usable = {n for n in counts if known.get(n, {}).get("kept", 0) >= counts[n]}
+    usable -= verdict.denied.keys()
+    needed = {str(n) for n in _needed(graph, flatten(plan.expr.__dask_keys__()), usable)}
     rows = [
-        _row(n, c, verdict.denied.get(n), known.get(n, {}), told.get(n, ""))
+        (
+            _row(n, c, verdict.denied.get(n), known.get(n, {}), told.get(n, ""))
+            if n in needed or known.get(n, {}).get("kept")
+            else Row(n, NEEDLESS, c, 0, "what is made of it is kept")
+        )
         for n, c in counts.items()
     ]
     rows += [
@@ -150,6 +162,19 @@ async def explain(
         for n, size in hidden.items()
     ]
     return Explanation(rows)
+
+
+def _needed(graph: Mapping[Key, Any], outputs: Iterable[Key], usable: Container[str]) -> set[Any]:
+    """Names that a walk from the outputs meets, where it ends at what is kept."""
+    work = list(outputs)
+    seen = set(work)
+    while work:
+        key = work.pop()
+        if key in graph and str(key_name(key)) not in usable:
+            new = graph[key].dependencies - seen
+            seen |= new
+            work.extend(new)
+    return {key_name(key) for key in seen}
 
 
 def _layers(plan: Plan) -> Iterator[tuple[str, int]]:
@@ -170,6 +195,9 @@ def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any], rem
         return Row(name, FUSED, keys, kept, known.get("why") or "part of the layers that follow")
     if reason is not None:
         return Row(name, NOT, keys, kept, reason)
+    if taken := known.get("taken"):
+        text = "columns of " + ", ".join(map(short_name, taken))
+        return Row(name, IN_PART if known["lacks"] else REUSED, keys, kept, text)
     if (why := known.get("why")) and why != STALE:
         return Row(name, NOT, keys, kept, why)
     return Row(name, WOULD, keys, kept, remark)

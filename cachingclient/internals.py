@@ -405,6 +405,17 @@ def blockwise_parts(layer: Any) -> tuple[Task, list[Any]]:
     return layer.task, [a for a, index in layer.indices if index is None]
 
 
+def is_rechunk(layer: Any) -> bool:
+    """Whether a layer is a P2P rechunk: its tasks are made when they are needed."""
+    # By name: importing its module takes longer than anything that asks.
+    return type(layer).__name__ == "P2PRechunkLayer"
+
+
+def number_of_outputs(layer: Any) -> int:
+    """How many outputs of a P2P rechunk are needed, without making its tasks."""
+    return int(layer.keepmap.sum())
+
+
 def as_graph(graph: Mapping[Key, Any], outside: set[Key] | None = None) -> dict[Key, GraphNode]:
     """A low-level graph in which every task knows what it depends on.
 

@@ -135,7 +135,7 @@ class _Findings:
         name = key_name(key)
         if name not in self.names:
             self.names.add(name)
-            if is_p2p(task):
+            if is_p2p(task) and not self._follows_barrier(task):
                 self.local[name] = P2P
             elif is_unshared(name):
                 self.local[name] = UNSHARED
@@ -156,6 +156,12 @@ class _Findings:
         if self._mutators and (name in self._mutators or self._mutates(name, task)):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), WRITTEN))
         self._note_dependencies(name, task)
+
+    def _follows_barrier(self, task: Any) -> bool:
+        """Whether a task is an output of a P2P shuffle."""
+        return not is_barrier(task) and any(
+            is_barrier(self.graph.get(key)) for key in task.dependencies
+        )
 
     def readers(self, sources: Callable[[Any], Iterable[Any]]) -> dict[Any, set[Any]]:
         """Names that were made of sources: fused with them, or depending on them."""

@@ -23,6 +23,7 @@ from cachingclient.bounded import Bounded
 from cachingclient.carrying import carried, lacks_package
 from cachingclient.config import Settings
 from cachingclient.explaining import Explanation, explain
+from cachingclient.frames.leaves import columns_read
 from cachingclient.graph.departed import Departed
 from cachingclient.graph.envelope import Everything
 from cachingclient.graph.plan import make_plan
@@ -401,15 +402,19 @@ class Session:
             self.trusted.note_all(keys)
             self.voice.say(allowed=keys)
 
-    async def explain(self, collection: Any) -> Explanation:
-        """Explain what would become of a collection."""
-        expr = internals.as_computed(collection)
+    async def explain(self, expr: internals.Expr) -> Explanation:
+        """Explain what would become of a computation."""
         wish = Wish.now(None, False)
         plan = make_plan(expr, self.settings, self.trusted, ({}, wish.annotations), self.cancelled)
         lifted: Any = Everything() if wish.keep else plan.lifted
 
+        seen = self.watch.look(expr)
+        reads = columns_read(expr, seen.readers)
+
         async def ask(names: list[str]) -> Any:
-            return await self.call("explain", names=names) if self.scheduler_id else {}
+            if not self.scheduler_id:
+                return {}
+            return await self.call("explain", names=names, reads=reads)
 
         async def choose(dependents: Mapping[str, list[str]], sizes: Mapping[str, int]) -> Any:
             if not self.scheduler_id:
@@ -422,8 +427,8 @@ class Session:
                 denied=[str(n) for n in plan.denied],
             )
 
-        remarks = self.watch.look(expr).remarks
-        return await explain(plan, self.trusted, lifted, self.settings.rules, remarks, ask, choose)
+        rules = self.settings.rules
+        return await explain(plan, self.trusted, lifted, rules, seen.remarks, ask, choose)
 
     # -- cancelling ------------------------------------------------------------
 

@@ -11,6 +11,7 @@ import logging
 import dask
 import helpers
 import pytest
+from distributed.client import _get_global_client
 
 from cachingclient.scheduler import detaching
 
@@ -34,6 +35,14 @@ def counters():
     """Nothing counted yet."""
     helpers.ran()
     helpers.started.clear()
+
+
+@pytest.fixture(autouse=True)
+def no_client_left():
+    """Two clients, closed in the order in which they came, leave dask a scheduler that is gone."""
+    yield
+    if _get_global_client() is None:
+        dask.config.config.pop("scheduler", None)
 
 
 @pytest.fixture(autouse=True)

@@ -139,3 +139,34 @@ def test_without_a_cache():
 def test_what_is_no_collection(keen):
     with pytest.raises(TypeError, match="collection"):
         keen.cache.explain(5)
+
+
+def test_what_is_not_needed(keen):
+    """What follows is kept: nothing below it is looked at."""
+    frame = dd.from_pandas(pd.DataFrame({"a": np.arange(8.0)}), npartitions=2)
+    total = frame.map_partitions(slow, meta={"a": "f8"}).a.sum()
+    total.compute()
+    keen.cache.clear("slow")
+    assert row(keen, total, "sum-tree").status == "reused"
+    assert row(keen, total, "slow").status == "not needed"
+    assert row(keen, total, "frompandas")[1:4] == ("reused", 2, 2)
+
+
+def test_columns_of_another_frame(keen, tmp_path):
+    pd.DataFrame({"a": [1, 2], "b": [3, 4]}).to_csv(tmp_path / "0.csv", index=False)
+    time.sleep(0.05)
+    frame = dd.read_csv(tmp_path / "*.csv")
+    assert row(keen, frame.a.sum(), "read-csv").status == "would be kept"
+    frame.a.sum().compute()
+    found = row(keen, frame.b.sum(), "read-csv")
+    assert found.status == "reused" and found.why.startswith("columns of read-csv-")
+    assert frame.b.sum().compute() == 7
+
+
+def test_files_that_dask_reads_statistics_of(keen, tmp_path):
+    """It computes them when it optimizes: not on the event loop."""
+    pd.DataFrame({"a": [1, 2], "b": [3, 4]}).to_parquet(tmp_path / "0.parquet")
+    pd.DataFrame({"a": [1, 2], "b": [3, 4]}).to_parquet(tmp_path / "1.parquet")
+    time.sleep(0.05)
+    frame = dd.read_parquet(tmp_path, filesystem="arrow")
+    assert row(keen, frame.a.sum(), "sum-tree").status == "would be kept"

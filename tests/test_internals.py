@@ -300,6 +300,17 @@ def test_p2p_is_found_by_the_names_that_it_has():
     assert core.p2p_barrier.__module__.startswith("distributed.shuffle")
 
 
+def test_p2p_rechunks_tell_their_outputs_without_making_tasks():
+    with dask.config.set({"array.rechunk.method": "p2p"}):
+        x = da.ones((6, 6), chunks=(1, 6)).rechunk((6, 1))
+    layer = x.dask.layers[x.name]
+    assert internals.is_rechunk(layer)
+    assert internals.number_of_outputs(layer) == len(layer.get_output_keys()) == 6
+    culled, _ = layer.cull({(x.name, 0, 1), (x.name, 0, 3)}, set())
+    assert internals.number_of_outputs(culled) == 2
+    assert not culled.is_materialized() and not layer.is_materialized()
+
+
 # -- client ------------------------------------------------------------------------
 
 

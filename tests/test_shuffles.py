@@ -1,4 +1,4 @@
-"""P2P shuffles: nothing of them is held, and they end right whatever is held around them."""
+"""P2P shuffles: of them their outputs are held alone, and they end right whatever is held."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from distributed.shuffle._exceptions import P2PConsistencyError
 from distributed.utils_test import gen_test
 from utils_cluster import until
 
-from cachingclient.tasks import is_p2p
+from cachingclient.admission import key_name
+from cachingclient.tasks import is_barrier, is_p2p
 
 META = np.empty((0, 0))
 FAST = {
@@ -22,7 +23,8 @@ FAST = {
     "dataframe.shuffle.method": "p2p",
     "array.rechunk.method": "p2p",
 }
-KINDS = ["frame", "array"]
+FOLLOWED, OUTPUTS = ["frame", "array"], ["outputs of a frame", "outputs of an array"]
+KINDS = [*FOLLOWED, *OUTPUTS]
 N = 8
 
 
@@ -37,21 +39,27 @@ def later(block):
 
 
 def make(kind):
-    """A slow source, shuffled, and something slow after it."""
-    if kind == "array":
+    """A slow source, shuffled, and something slow after it, or nothing."""
+    if kind.endswith("array"):
         x = da.from_array(np.arange(64.0).reshape(8, 8), chunks=(1, 8))
         x = x.map_blocks(slow, dtype="f8", meta=META)
-        return x.rechunk((8, 1)).map_blocks(later, dtype="f8", meta=META)
+        x = x.rechunk((8, 1))
+        return x if kind in OUTPUTS else x.map_blocks(later, dtype="f8", meta=META)
     frame = pd.DataFrame({"a": np.arange(64) % N, "b": np.arange(64.0)})
     df = dd.from_pandas(frame, npartitions=N, sort=False)
     df = df.map_partitions(slow, meta=frame.iloc[:0])
-    return df.shuffle("a", npartitions=N).map_partitions(later, meta=frame.iloc[:0])
+    df = df.shuffle("a", npartitions=N)
+    return df if kind in OUTPUTS else df.map_partitions(later, meta=frame.iloc[:0])
 
 
 def questions(kind, made):
-    if kind == "array":
-        return [(made.sum(), 2.0 * (2016 + 64)), (made.max(), 128.0), (made.min(), 2.0)]
-    return [(made.b.sum(), 2.0 * (2016 + 64)), (made.b.max(), 128.0), (made.b.min(), 2.0)]
+    by = 1.0 if kind in OUTPUTS else 2.0
+    values = made if kind.endswith("array") else made.b
+    return [
+        (values.sum(), by * (2016 + 64)),
+        (values.max(), by * 64),
+        (values.min(), by),
+    ]
 
 
 class Cluster(utils_cluster.Cluster):
@@ -66,10 +74,18 @@ class Cluster(utils_cluster.Cluster):
         self.check()
         return float(answer)
 
+    def shuffled(self):
+        """How many shuffles ran."""
+        return sum(
+            t.finish == "memory" and str(t.key).startswith("shuffle-barrier")
+            for t in self.scheduler.transition_log
+        )
+
     def drop_half(self):
         """Let go of all that follows the shuffle but every other block of one layer."""
         kept = self.plugin.ledger.kept
-        blocks = [k for k in kept if "later" in str(k)]
+        blocks = [k for k in kept if key_name(k).startswith(("later", "rechunk-p2p", "p2pshuffle"))]
+        blocks = [k for k in blocks if key_name(k) == key_name(blocks[-1])]
         assert len(blocks) == N
         left = {*blocks[1::2], *(k for k in kept if str(k).startswith(("slow", "('slow")))}
         self.plugin.release.now([k for k in kept if k not in left])
@@ -91,7 +107,8 @@ class Cluster(utils_cluster.Cluster):
     def check(self):
         """Nothing of a shuffle's insides is held."""
         for ts in self.plugin.holder.client.wants_what:
-            assert ts.run_spec is None or not is_p2p(ts.run_spec), ts
+            if ts.run_spec is not None and is_p2p(ts.run_spec):
+                assert any(is_barrier(d.run_spec) for d in ts.dependencies), ts
             assert not str(ts.key).startswith("shuffle-barrier")
             assert "transfer" not in str(ts.key)
 
@@ -107,17 +124,17 @@ class Cluster(utils_cluster.Cluster):
 
 @pytest.mark.parametrize("kind", KINDS)
 @gen_test(config=FAST, timeout=60)
-async def test_what_follows_is_held_and_nothing_inside(kind):
+async def test_what_comes_out_is_held_and_nothing_inside(kind):
     async with Cluster() as c:
         made = make(kind)
         (first, want), *others = questions(kind, made)
         assert await c.ask(first) == want
-        assert helpers.calls("slow") == helpers.calls("later") == N
         await c.let_go()
         await c.closed()
         for lazy, want in others:
             assert await c.ask(lazy) == want
-        assert helpers.calls("slow") == helpers.calls("later") == N
+        assert helpers.calls("slow") == N and c.shuffled() == 1
+        assert helpers.calls("later") == (N if kind in FOLLOWED else 0)
         await c.let_go()
         await c.closed()
 
@@ -134,11 +151,13 @@ async def test_half_of_what_follows_is_gone(kind):
         await c.closed()
         c.drop_half()
         assert await c.ask(second) == then
-        assert helpers.calls("later") == N + N // 2
+        assert c.shuffled() == 2
+        assert helpers.calls("later") == (N + N // 2 if kind in FOLLOWED else 0)
         await c.let_go()
         await c.closed()
         assert await c.ask(third) == last
-        assert helpers.calls("later") == N + N // 2
+        assert c.shuffled() == 2
+        assert helpers.calls("later") == (N + N // 2 if kind in FOLLOWED else 0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -153,7 +172,7 @@ async def test_a_source_is_held_and_what_follows_is_not(kind):
         await c.closed()
         await until(lambda: not c.scheduler.tasks)
         assert await c.ask(second) == then
-        assert helpers.calls("later") == 2 * N
+        assert c.shuffled() == 2
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -236,6 +255,22 @@ async def test_a_merge_of_what_is_held():
             assert await c.ask(merged.b.sum()) == pandas.b.sum()
             await c.let_go()
             await c.closed()
+
+
+@gen_test(config=FAST, timeout=60)
+async def test_what_a_merge_returned_is_held():
+    async with Cluster() as c:
+        frame = pd.DataFrame({"a": range(N), "c": np.arange(N) * 10.0})
+        right = dd.from_pandas(frame, npartitions=N, sort=False)
+        merged = make("frame").merge(right, on="a")
+        pandas = _pandas_left().merge(frame, on="a")
+        for factor in (1, 2, 3):
+            scaled = merged.map_partitions(pd.DataFrame.mul, factor, meta=pandas.iloc[:0])
+            assert await c.ask(scaled.c.sum()) == factor * pandas.c.sum()
+            await c.let_go()
+            await c.closed()
+        # One of the first frame, and one for each side of the merge.
+        assert c.shuffled() == 3 and helpers.calls("later") == N
 
 
 def _pandas_left():

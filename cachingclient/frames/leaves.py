@@ -6,7 +6,7 @@ in the names of all that is made of that. A *family* is what is read, whatever i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -254,6 +254,32 @@ def leaf_of(node: Any, said: Reader) -> Leaf | None:
         filtered=files is not None,
         nbytes=said.nbytes,
     )
+
+
+def columns_read(
+    expr: Expr, said: Mapping[str, Reader]
+) -> dict[str, tuple[str, str, list[str | int]]]:
+    """What nodes read of files whose columns can be read apart from each other.
+
+    Parameters
+    ----------
+    expr : Expr
+    said : mapping
+        {name of a node that reads: what is known of it}
+
+    Returns
+    -------
+    dict
+        {name of a node: (its family, its kind, labels of columns)}
+    """
+    found = {}
+    for _, node in readers(expr):
+        reader = said.get(name := expr_name(node))
+        leaf = None if reader is None else leaf_of(node, reader)
+        if leaf is not None and can_select(leaf):
+            if all(isinstance(c, (str, int)) for c in leaf.columns):
+                found[name] = leaf.family, leaf.kind, list(leaf.columns)
+    return found
 
 
 def can_select(leaf: Leaf) -> bool:

@@ -28,6 +28,8 @@ from cachingclient.internals import (
     Task,
     as_graph,
     cull,
+    is_rechunk,
+    number_of_outputs,
     rebuilt,
     same_token,
 )
@@ -79,6 +81,8 @@ def candidates(
 
 def size_of(layer: Layer) -> int:
     """Number of keys of a layer; 0 if its keys cannot be protected."""
+    if is_rechunk(layer):
+        return number_of_outputs(layer)
     return len(layer) if isinstance(layer, (Blockwise, MaterializedLayer)) else 0
 
 
@@ -225,9 +229,11 @@ class BarrierOptimizer:
     def _protected(self, graph: HighLevelGraph) -> Iterable[Key]:
         for name in self.barriers:
             layer = graph.layers.get(name)
-            if isinstance(layer, Blockwise):
+            if layer is None:
+                continue
+            if isinstance(layer, Blockwise) or is_rechunk(layer):
                 yield from layer.get_output_keys()
-            elif layer is not None:
+            else:
                 yield from _named(layer, name)
 
 

@@ -17,7 +17,7 @@ from cachingclient.admission import (
     Rules,
     key_name,
 )
-from cachingclient.internals import Alias, TaskRef, blockwise_parts
+from cachingclient.internals import Alias, TaskRef, blockwise_parts, is_rechunk
 from cachingclient.judging import spread
 from cachingclient.tasks import Looks, Weakly, function_name, is_cheap, task_functions
 
@@ -41,7 +41,8 @@ class LayerFacts:
     wish: bool | None = None
     #: names that its tasks depend on, as far as its tasks tell
     inputs: frozenset[Any] = frozenset()
-    #: whether it holds an object to read from, whose speed nobody knows
+    #: whether it holds an object to read from, or sends all data to other workers: nobody knows
+    #: how fast that is
     foreign: bool = False
     #: whether it only hands on keys of other layers
     alias: bool = False
@@ -142,7 +143,9 @@ def _find(name: str, layer: Layer) -> LayerFacts:
     # Made when it is needed; only dask's own layers are of such kinds.
     scan.names.add(name)
     scan.alias = False
-    return scan.facts(layer, closed=True)
+    found = scan.facts(layer, closed=True)
+    found.foreign = is_rechunk(layer)
+    return found
 
 
 def _is_foreign(task: Any) -> bool:

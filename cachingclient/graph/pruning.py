@@ -9,11 +9,13 @@ from dask.blockwise import Blockwise
 from dask.highlevelgraph import HighLevelGraph, Layer, MaterializedLayer
 from dask.typing import Key
 
+from cachingclient.graph.barriers import size_of
 from cachingclient.internals import (
     Expr,
     GraphNode,
     HLGExpr,
     HLGExprSequence,
+    is_rechunk,
     rebuilt,
     same_token,
 )
@@ -143,7 +145,7 @@ def prune_graph(
         dependencies[name] = set() if name in whole else set(hlg.dependencies[name])
         work.extend(dependencies[name])
     dropped = (n for n in hlg.layers if n not in layers or n in whole)
-    return HighLevelGraph(layers, dependencies), sum(_length(hlg.layers[n]) for n in dropped)
+    return HighLevelGraph(layers, dependencies), sum(size_of(hlg.layers[n]) for n in dropped)
 
 
 def _droppable(
@@ -154,18 +156,15 @@ def _droppable(
     number_kept: Callable[[str], int],
 ) -> bool:
     kept = number_kept(name)
-    if not kept or not isinstance(layer, (Blockwise, MaterializedLayer)) or kept < len(layer):
+    size = size_of(layer)
+    if not kept or not size or kept < size:
         return False
     if isinstance(layer, Blockwise) and layer.output != name:
         return False
     # Tasks of the old kind find their inputs by looking for known keys, which are gone then.
     return all(
-        isinstance(hlg.layers[d], Blockwise) or not hlg.layers[d].has_legacy_tasks
+        isinstance(hlg.layers[d], Blockwise)
+        or is_rechunk(hlg.layers[d])
+        or not hlg.layers[d].has_legacy_tasks
         for d in dependents.get(name, ())
     )
-
-
-def _length(layer: Any) -> int:
-    if isinstance(layer, (Blockwise, MaterializedLayer)):
-        return len(layer)
-    return 0

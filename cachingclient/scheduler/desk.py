@@ -138,9 +138,11 @@ class Desk:
         """What is kept, a layer each, most valuable first."""
         return overview.entries(self.plugin, prefix, most)
 
-    def explain(self, names: Iterable[str]) -> dict[str, dict[str, Any]]:
+    def explain(
+        self, names: Iterable[str], reads: Mapping[str, Any] | None = None
+    ) -> dict[str, dict[str, Any]]:
         """What is kept of layers, and why the rest is not."""
-        return overview.explain(self.plugin, names)
+        return overview.explain(self.plugin, names, reads)
 
     def overview(self) -> dict[str, Any] | None:
         """What the cache is doing; None where it is switched off."""

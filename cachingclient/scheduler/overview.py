@@ -5,10 +5,12 @@ Reading any of it changes nothing: no score, no place in line.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from heapq import nlargest
 from typing import TYPE_CHECKING, Any
 
+from cachingclient.admission import key_name
+from cachingclient.frames.covering import Source, cover
 from cachingclient.registry import PLUGINS
 from cachingclient.scheduler.limits import cluster_memory
 
@@ -131,11 +133,34 @@ def _entry(plugin: CachePlugin, name: str) -> dict[str, Any]:
     }
 
 
-def explain(plugin: CachePlugin, names: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """What is kept of layers, and why the rest is not."""
-    return {
+def explain(
+    plugin: CachePlugin,
+    names: Iterable[str],
+    reads: Mapping[str, tuple[str, str, Iterable[Any]]] | None = None,
+) -> dict[str, dict[str, Any]]:
+    """What is kept of layers, and why the rest is not.
+
+    Parameters
+    ----------
+    plugin : CachePlugin
+    names : iterable of str
+    reads : mapping, optional
+        {name of a node that reads: (its family, kind, columns)}; answered with the frames that
+        columns would be taken from, and the columns that none of them has.
+    """
+    found = {
         name: {**_kept(plugin, name), "why": plugin.books.refused.get(name, "")} for name in names
     }
+    for name, (family, kind, columns) in (reads or {}).items():
+        sources = [
+            Source((frame.name, 0), frame.columns, frame.series)
+            for frame in plugin.frames.family(family).frames.values()
+            if frame.name != name and plugin.ledger.number(frame.name)
+        ]
+        taken, lacks = cover(tuple(columns), sources, kind)
+        if taken and name in found:
+            found[name] |= {"taken": [key_name(s.key) for s in taken], "lacks": list(lacks)}
+    return found
 
 
 def _kept(plugin: CachePlugin, name: str) -> dict[str, Any]:

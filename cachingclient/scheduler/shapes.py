@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from distributed.comm import get_address_host
 
 from cachingclient.bounded import Bounded
+from cachingclient.tasks import is_barrier
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -21,7 +22,7 @@ class Shapes:
 
     A missing output of a shuffle needs a piece of every input, and all inputs have to be split
     for it: it takes as long as all outputs together. That is seen in the graph, whatever the
-    shuffle is called. (Outputs of P2P shuffles are not kept at all.)
+    shuffle is called; and P2P shuffles start anew for each output that is missing.
     """
 
     def __init__(self) -> None:
@@ -32,9 +33,14 @@ class Shapes:
         """How many keys of its layer a task is worth something together with; 0 if it is alone."""
         known: int | None = self._parts.get(name)
         if known is None:
-            known = len(ts.group) if is_all_to_all(ts) else 0
+            known = len(ts.group) if is_all_to_all(ts) or follows_barrier(ts) else 0
             self._parts.note(name, known)
         return known
+
+
+def follows_barrier(ts: TaskState) -> bool:
+    """Whether a task is an output of a P2P shuffle."""
+    return any(is_barrier(d.run_spec) for d in ts.dependencies)
 
 
 def is_all_to_all(ts: TaskState) -> bool:
