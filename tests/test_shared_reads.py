@@ -22,6 +22,7 @@ from helpers import INPROC, KEEN, count, forgotten, ran, started, wait_until, wa
 from utils_frames import FILES, read_since, same, table
 
 import cachingclient
+from cachingclient.frames import serving
 from cachingclient import internals
 
 #: dask's own code for parquet
@@ -522,6 +523,23 @@ def test_frames_that_were_lost_with_a_worker_are_read_again(keen, files, reader)
     assert f.x.sum().compute() == pytest.approx(PDF.x.sum())
     same(f.groupby("k").a.max().compute(), PDF.groupby("k").a.max())
     same(f[["a", "x"]].max().compute(), PDF[["a", "x"]].max())
+
+
+@pytest.mark.parametrize("reader", ["read_parquet", "read_arrow"])
+@pytest.mark.parametrize("fast", [False, True])
+def test_what_is_read_faster_than_copied_is_read_again(keen, files, monkeypatch, reader, fast):
+    """Frames side by side have to be copied into one: a fast disk is faster."""
+    monkeypatch.setattr(serving, "ASSEMBLING", float("inf") if fast else 0.0)
+    f = getattr(utils_frames, reader)(files)
+    for columns in (["a", "b"], ["x", "y"]):
+        same(f[columns].sum().compute(), PDF[columns].sum())
+    utils_frames.read_since()
+    forgotten(keen)
+    # Of both frames; then of one, which takes no copy of what is not wanted.
+    same(f[["a", "x"]].max().compute(), PDF[["a", "x"]].max())
+    assert (utils_frames.read_since() > 0) is fast
+    same(f[["x"]].min().compute(), PDF[["x"]].min())
+    assert utils_frames.read_since() == 0
 
 
 # -- settings that names do not tell -------------------------------------------------

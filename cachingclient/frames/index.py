@@ -51,6 +51,8 @@ class Family:
     frames: Bounded = field(default_factory=lambda: Bounded(MANY))
     #: columns that were asked for, in this order
     asked: dict[Any, None] = field(default_factory=dict)
+    #: {name of a frame: None}: those that were read, not taken from others
+    read: Bounded = field(default_factory=lambda: Bounded(FEW))
     #: whether files are read one by one, although dask would read several at once
     by_file: bool = False
 
@@ -71,6 +73,8 @@ class FrameIndex:
         self.identities = Bounded(REMEMBERED)
         #: {name of keys that are not worth keeping: why}
         self.parts = Bounded(REMEMBERED)
+        #: {name of a frame: None}: those that were read, not taken from others
+        self.read = Bounded(REMEMBERED)
         #: errors that have been told
         self._errors = Bounded(FEW)
         self._twins = Bounded(REMEMBERED)
@@ -114,6 +118,11 @@ class FrameIndex:
         if why == PART and not (needs and all(ts.key in kept for ts in needs)):
             return None
         return why
+
+    def note_read(self, family: str, name: str) -> None:
+        """Note that a frame of a family has to be read."""
+        self.family(family).read.note(name)
+        self.read.note(name)
 
     def family(self, name: str) -> Family:
         """What is known of a family."""

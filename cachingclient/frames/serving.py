@@ -33,6 +33,9 @@ from cachingclient.internals import (
 
 #: Part of the limit that wide frames of one family may take.
 FILL = 0.8
+#: Seconds a byte that it takes to put columns or files of several frames together: to copy them,
+#: twice, into new memory, and to fetch some of them from other workers.
+ASSEMBLING = 4e-9
 #: Bytes in memory for a byte of text, until it is known better.
 SWELL = 2.0
 
@@ -163,11 +166,14 @@ class _Serving:
             if sources and not missing:
                 if only_length:
                     self.served.same[self.name, n] = sources[0].key
-                else:
+                elif len(sources) == 1 or self._is_slower_than_copying():
                     self._take(n, sources)
+                else:
+                    self.rest[n] = [], set(wanted)
             elif len(unit) > 1 and not only_length and self._can_concatenate():
                 parts = [self._cover(wanted, (file,)) for file in unit]
-                if all(found and not lacking for found, lacking in parts):
+                whole = all(found and not lacking for found, lacking in parts)
+                if whole and self._is_slower_than_copying():
                     self._take_files(n, [found for found, _ in parts])
                 else:
                     self.rest[n] = sources, missing
@@ -186,6 +192,21 @@ class _Serving:
 
     def _is_there(self, key: Key) -> bool:
         return key in self.view.kept or key in self.coming
+
+    def _is_slower_than_copying(self, share: float = 1.0) -> bool:
+        """Whether reading takes longer than putting what was read together, as far as known.
+
+        Parameters
+        ----------
+        share : float
+            Part of the bytes that would not be read.
+        """
+        found = []
+        for name in self.family.read:
+            seconds, nbytes = self.view.seconds(name), self.view.nbytes(name)
+            if seconds is not None and nbytes:
+                found.append(seconds / nbytes)
+        return not found or min(found) * share > ASSEMBLING
 
     def _can_concatenate(self) -> bool:
         """Whether frames of single files are, one after the other, what dask reads at once."""
@@ -299,6 +320,8 @@ class _Serving:
             if not (sources and missing):
                 continue
             columns = tuple(c for c in leaf.columns if c in missing)
+            if not self._is_slower_than_copying(1 - len(columns) / len(leaf.columns)):
+                continue
             other = widened(leaf, columns)
             if not leaf.together:
                 source = self._file(other, leaf.units[n][0], columns)
@@ -326,7 +349,7 @@ class _Serving:
                 and self._pays(frame)
                 for frame in self._frames
             )
-        return self.family.by_file and self._can_concatenate()
+        return self.family.by_file and self._can_concatenate() and self._is_slower_than_copying()
 
     def _pays(self, frame: Frame) -> bool:
         """Whether reading a file takes longer than a task of its own costs."""

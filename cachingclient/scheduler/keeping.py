@@ -34,10 +34,14 @@ REQUEST_OVERHEAD = 5e-3
 #: in no other computation: the partial sums of a reduction are hardly ever asked for again.
 PASSING = 10
 #: Bytes that a second pays for: what is kept cannot be used again by those that allocate, so that
-#: the next results lie in memory which the system has to clear first (0.2 to 0.5 s a GB).
+#: the next results lie in memory which the system has to clear first (0.1 to 0.5 s a GB, and up
+#: to 2 s where a virtual machine has to get it).
 HOLDING = 2e9
 #: How likely it is that such a layer, which nothing alive needs, is asked for again.
 UNLIKELY = 0.05
+#: The same where nobody tells what is alive, as with parts of dataframe expressions; and that the
+#: same columns of files are asked for, before others are.
+SELDOM = 0.125
 #: Tasks whose costs are noted together. One by one, each finds the processor's caches full of other
 #: things: noting takes seven times as long then as in a row (4 and 28 microseconds were measured).
 TOGETHER = 64
@@ -222,7 +226,11 @@ class Keeper:
             if d.key not in kept:
                 seconds += near.get(d.key, paid)
         seconds = min(seconds, paid)
-        likely = UNLIKELY if self._is_passing(name) else 1.0
+        likely = 1.0
+        if self._is_passing(name):
+            likely = UNLIKELY
+        elif name in self.plugin.frames.read or self._is_unknown(name):
+            likely = SELDOM
         if seconds * likely >= ts.nbytes / HOLDING:
             return False
         near[key] = seconds
@@ -232,6 +240,11 @@ class Keeper:
         """Whether nothing alive needs a layer, and it was in one computation only."""
         books = self.plugin.books
         return books.alive.get(name) is False and books.seen.get(name) == 1
+
+    def _is_unknown(self, name: Any) -> bool:
+        """Whether nobody tells if a layer is alive, and it was in one computation only."""
+        books = self.plugin.books
+        return books.alive.get(name) is None and books.seen.get(name, 1) == 1
 
     def _offer(self, ts: TaskState, paid: float) -> None:
         plugin, key, name = self.plugin, ts.key, key_name(ts.key)
