@@ -10,7 +10,7 @@ import pytest
 
 from cachingclient.policy import KEY_OVERHEAD, CacheyPolicy, GroupPolicy, LRUPolicy, make_policy
 from cachingclient.policy.cachey import LARGEST_BASE
-from cachingclient.policy.group import BROKEN, DEAD, LARGEST_DECAY, MARGIN, PAST, REMEMBERED
+from cachingclient.policy.group import BROKEN, DEAD, FIRST, LARGEST_DECAY, MARGIN, PAST, REMEMBERED
 
 #: Seconds between two requests.
 STEP = 20.0
@@ -475,8 +475,33 @@ class TestGroupPolicy(ValuingMixin):
         policy.living("a", None)
         assert policy.score(("a", 0)) == before
 
+    def test_what_is_held_is_asked_for_again(self):
+        """The first request for it counts more, where somebody tells what is held."""
+        policy = self.make()
+        keep(policy, "held", request=1, alive=True)
+        assert policy.score(("held", 0)) == pytest.approx(FIRST * self.blind().score(("held", 0)))
+
+    def blind(self):
+        policy = self.make()
+        keep(policy, "held", request=1)
+        return policy
+
+    def test_a_request_for_a_part_counts_as_much_less(self):
+        policy = self.make()
+        policy.living("other", True)
+        for n in range(4):
+            policy.computed("x", 1.0, 100, request=1, alive=True)
+            policy.put(("x", n), "x", 1.0, 100)
+        before = policy.score(("x", 0))
+        policy.touch(("x", 0), request=2)
+        assert policy.score(("x", 0)) == pytest.approx(before * (FIRST + 1 / 4) / FIRST)
+        for n in range(1, 4):
+            policy.touch(("x", n), request=2)
+        assert policy.score(("x", 0)) == pytest.approx(before * (FIRST + 1) / FIRST)
+
     def test_unknown_is_not_dead(self):
         policy = self.make()
+        policy.living("other", True)
         for name, alive in {"unknown": None, "alive": True, "dead": False}.items():
             keep(policy, name, request=1, alive=alive)
         scores = {name: policy.score((name, 0)) for name in ("unknown", "alive", "dead")}

@@ -14,7 +14,9 @@ hundredth if it is worth nothing because a part is missing
 f
     Requests that needed the group, found kept or computed, each counted once; they fade with
     wall time, ``exp(-age / tau)``, and are remembered for a while after the group was evicted.
-    ``tau`` is 300 s, and 150 s while nobody tells what is alive.
+    ``tau`` is 300 s, and 150 s while nobody tells what is alive. Where somebody does, the first
+    request counts twice (what is held and asked for once is asked for again), and one that needs
+    a part of the keys counts that part.
 paid
     Seconds of task time that a key had cost in the request that computed it: its own, and what
     its dependencies had cost in the same request (`cachingclient.paying`). The mean over the

@@ -15,6 +15,8 @@ from cachingclient.policy.interface import KEY_OVERHEAD, Policy
 TAU, TAU_BLIND = 300.0, 150.0
 #: What nothing alive needs is worth this much less; it may still be asked for.
 DEAD = 0.01
+#: What somebody holds and has asked for once is asked for again: so many requests its first one is.
+FIRST = 2.0
 #: The same for what is worth something only whole, and has lost a part.
 BROKEN = 0.01
 #: The same for keys that were needed again and again, and then not for much longer than usual.
@@ -66,6 +68,9 @@ class _Group:
     __slots__ = (
         "name",
         "requests",
+        "before",
+        "here",
+        "most",
         "last",
         "clock",
         "usual",
@@ -84,6 +89,8 @@ class _Group:
         self.name = name
         #: requests that needed it, as of the policy's beginning
         self.requests = 0.0
+        #: the same without the last one; keys that this one needed, and the most that any did
+        self.before, self.here, self.most = 0.0, 0, 1
         #: number of the last one that was counted
         self.last = -math.inf
         #: counts them
@@ -127,6 +134,8 @@ class GroupPolicy(Policy):
     def __init__(self, tau: float | None = None) -> None:
         self._fixed = tau is not None
         self._tau = TAU_BLIND if tau is None else tau
+        #: whether somebody tells what is alive
+        self._told = False
         self._groups: dict[str, _Group] = {}
         #: {kept key: where it is}
         self._where: dict[Key, _Shelf] = {}
@@ -161,6 +170,7 @@ class GroupPolicy(Policy):
         factor = math.exp(max(-700.0, (self._began - self._now) / self._tau))
         for group in self._groups.values():
             group.requests *= factor
+            group.before *= factor
             group.recent.score *= factor
             group.past.score *= factor
         self._began, self._weight = self._now, 1.0
@@ -180,7 +190,9 @@ class GroupPolicy(Policy):
         group.measured += 1
         if alive is not None:
             self._hear_of_life()
-        if self._count(group, request):
+        counted = self._count(group, request)
+        self._add(group)
+        if counted:
             group.paid, group.ran, group.parts, group.broken = paid, 1, parts, False
             group.dead = alive is False
             self._rescore(group)
@@ -199,11 +211,24 @@ class GroupPolicy(Policy):
             if request <= group.last:
                 return False
             group.last = request
-        group.requests += self._weight
+        group.before, group.here = group.requests, 0
         group.clock += 1
         if group.usual:
             self._let_pass(group)
         return True
+
+    def _add(self, group: _Group) -> bool:
+        """Count a key that a request needs; returns whether that may change its place."""
+        group.here += 1
+        group.most = max(group.most, group.here)
+        weight = self._weight
+        if self._told:
+            # What needs a part of a group says as much less of the others.
+            weight *= group.here / group.most
+            if group.clock == 1:
+                weight *= FIRST
+        group.requests = group.before + weight
+        return not group.here & (group.here - 1) or group.here == group.most
 
     def _let_pass(self, group: _Group) -> None:
         """Set the keys apart that are past their time."""
@@ -225,6 +250,7 @@ class GroupPolicy(Policy):
             self._rescore(group)
 
     def _hear_of_life(self) -> None:
+        self._told = True
         if not self._fixed and self._tau != TAU:
             self._begin_anew()
             self._tau = TAU
@@ -250,14 +276,15 @@ class GroupPolicy(Policy):
         if shelf is None:
             return
         group = shelf.group
-        counted = self._count(group, request)
+        self._count(group, request)
+        changed = self._add(group)
         shelf = self._where[key]
         nbytes, when = shelf.remove(key)
         age = group.clock - when
         group.usual += (age - group.usual) * LEARNING if group.usual else age
         group.recent.add(key, nbytes, group.clock)
         self._where[key] = group.recent
-        if counted:
+        if changed:
             self._rescore(group)
         elif shelf is group.past and len(group.recent.keys) == 1:
             self._push(group.recent)
