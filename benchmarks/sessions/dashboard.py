@@ -21,7 +21,7 @@ FILES, READERS, LOOKS = 8, 8, 8
 
 def make(folder: Path, scale: float) -> None:
     """Write the files."""
-    taxi.make(folder, rows=int(1_120_000 * scale) // FILES * FILES, files=FILES, seed=1)
+    taxi.make(folder, rows=int(1_750_000 * scale) // FILES * FILES, files=FILES, seed=1)
 
 
 def prepared(rides: pd.DataFrame) -> pd.DataFrame:

@@ -24,8 +24,8 @@ FILES = 8
 
 def make(folder: Path, scale: float) -> None:
     """Write frames and a table."""
-    taxi.make(folder, rows=int(3_200_000 * scale) // FILES * FILES, files=FILES, seed=2)
-    frames, side = max(4, int(130 * scale)), 1024 if scale > 0.1 else 64
+    taxi.make(folder, rows=int(4_400_000 * scale) // FILES * FILES, files=FILES, seed=2)
+    frames, side = max(4, int(180 * scale)), 1024 if scale > 0.1 else 64
     rng = np.random.default_rng(0)
     stack = zarr.create_array(
         folder / "frames.zarr",
@@ -36,7 +36,7 @@ def make(folder: Path, scale: float) -> None:
     )
     for n in range(frames):
         stack[n] = rng.poisson(300, (side, side)).astype("u2")
-    np.save(folder / "size.npy", np.array([max(400, int(120_000 * scale)), 400]))
+    np.save(folder / "size.npy", np.array([max(400, int(165_000 * scale)), 400]))
 
 
 def denoised(frame: Any) -> Any:

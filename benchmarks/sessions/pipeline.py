@@ -25,7 +25,7 @@ STATIONS = 16
 
 def make(folder: Path, scale: float) -> None:
     """Write the readings of each station."""
-    rows = int(136_000 * scale)
+    rows = int(155_000 * scale)
     time = pd.date_range("2026-01-01", periods=rows, freq="5min").strftime("%Y-%m-%d %H:%M")
     for n in range(STATIONS):
         rng = np.random.default_rng(n)
