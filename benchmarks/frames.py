@@ -93,9 +93,11 @@ class Spent(SchedulerPlugin):
 
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         if start == "processing" and finish == "memory":
-            for span in kwargs.get("startstops") or ():
+            # The last: a worker tells of earlier runs of a task, too, if it still knows it.
+            for span in reversed(kwargs.get("startstops") or ()):
                 if span["action"] == "compute":
                     self.seconds += span["stop"] - span["start"]
+                    break
 
 
 def open_files(kind: str, folder: Path) -> Any:

@@ -92,3 +92,27 @@ def test_what_is_pinned_is_kept_whatever_it_takes(client):
     client.cache.pin(y)
     learn(x, y)
     assert names_kept(client, y) == [2]
+
+
+def test_earlier_runs_are_not_counted_again(client):
+    """A worker that has what was made of a task still knows it, and tells of all its runs."""
+    x = blocks(da.zeros(2, chunks=1), slow, 8000)
+    y = blocks(x, slow, 8000)
+    z = blocks(y, slow, 8000)
+    learn(x, y, z)
+    assert names_kept(client, z) == names_kept(client, y) == names_kept(client, x) == [2]
+    client.sync(drop, client, y.name)
+    helpers.ran()
+    for times in range(10, 15):
+        client.sync(drop, client, x.name)
+        ask(x, times)
+    # Two blocks of 0.1 s; all runs together took ten times as much.
+    assert helpers.calls("slow") == 10
+    (entry,) = (e for e in client.cache.entries() if e.name == x.name)
+    assert 0.2 <= entry.seconds < 0.5
+
+
+async def drop(client, name):
+    """Let go of a layer, and of nothing that was made of it."""
+    plugin = client.cluster.scheduler.plugins["cachingclient"]
+    plugin.release.now([k for k in plugin.ledger.kept if k[0] == name])

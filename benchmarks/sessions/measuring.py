@@ -31,9 +31,11 @@ class Ran(SchedulerPlugin):
     def transition(self, key: Any, start: str, finish: str, *args: Any, **kwargs: Any) -> None:
         if start == "processing" and finish == "memory":
             self.tasks += 1
-            for span in kwargs.get("startstops") or ():
+            # The last: a worker tells of earlier runs of a task, too, if it still knows it.
+            for span in reversed(kwargs.get("startstops") or ()):
                 if span["action"] == "compute":
                     self.seconds += span["stop"] - span["start"]
+                    break
 
 
 class CountingPool(ThreadPoolExecutor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cachingclient.admission import (
@@ -87,15 +87,17 @@ class Keeper:
         self._shapes = Shapes()
         self._ran: list[Ran] = []
 
-    def finished(self, ts: TaskState, startstops: Iterable[dict[str, Any]]) -> None:
+    def finished(self, ts: TaskState, startstops: Sequence[dict[str, Any]]) -> None:
         """A key has come into memory."""
         # Cold work pays for each line: this runs once for each task.
         plugin, key = self.plugin, ts.key
         books, scheduler = plugin.books, plugin.scheduler
         ran = 0.0
-        for span in startstops:
+        # Of a task that a worker has run before, and still knows, it tells all runs: this is the last.
+        for span in reversed(startstops):
             if span["action"] == "compute":
-                ran += span["stop"] - span["start"]
+                ran = span["stop"] - span["start"]
+                break
         seconds = ran + OVERHEAD
         name = key_name(key)
         sharing = [(d.key, len(d.dependents)) for d in ts.dependencies] if ts.dependencies else ()
