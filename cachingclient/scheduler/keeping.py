@@ -93,7 +93,7 @@ class Keeper:
         plugin, key = self.plugin, ts.key
         books, scheduler = plugin.books, plugin.scheduler
         ran = 0.0
-        # Of a task that a worker has run before, and still knows, it tells all runs: this is the last.
+        # A worker that has run it before, and still knows it, tells of all runs: this is the last.
         for span in reversed(startstops):
             if span["action"] == "compute":
                 ran = span["stop"] - span["start"]
