@@ -119,6 +119,11 @@ class FrameIndex:
             return None
         return why
 
+    def frames_of(self, family: str) -> list[Frame]:
+        """Frames of a family, which stays where it is in the line of those to be forgotten."""
+        known: Family | None = self._families.get(family)
+        return [] if known is None else list(known.frames.values())
+
     def note_read(self, family: str, name: str) -> None:
         """Note that a frame of a family has to be read."""
         self.family(family).read.note(name)

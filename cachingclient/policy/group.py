@@ -15,8 +15,6 @@ from cachingclient.policy.interface import KEY_OVERHEAD, Policy
 TAU, TAU_BLIND = 300.0, 150.0
 #: What nothing alive needs is worth this much less; it may still be asked for.
 DEAD = 0.01
-#: What somebody holds and has asked for once is asked for again: so many requests its first one is.
-FIRST = 2.0
 #: The same for what is worth something only whole, and has lost a part.
 BROKEN = 0.01
 #: The same for keys that were needed again and again, and then not for much longer than usual.
@@ -25,6 +23,8 @@ PAST = 0.1
 LONGER = 1
 #: How fast what is usual follows what happens.
 LEARNING = 0.1
+#: What somebody holds and has asked for once is asked for again: so many requests its first one is.
+FIRST = 2.0
 #: What comes back after it was evicted has to be worth so much more than what it pushes out: of
 #: layers that are needed in turn none was needed longer ago than the others, in the long run.
 MARGIN = 1.1

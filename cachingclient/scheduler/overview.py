@@ -154,7 +154,7 @@ def explain(
     for name, (family, kind, columns) in (reads or {}).items():
         sources = [
             Source((frame.name, 0), frame.columns, frame.series)
-            for frame in plugin.frames.family(family).frames.values()
+            for frame in plugin.frames.frames_of(family)
             if frame.name != name and plugin.ledger.number(frame.name)
         ]
         taken, lacks = cover(tuple(columns), sources, kind)
