@@ -39,8 +39,7 @@ PASSING = 10
 HOLDING = 2e9
 #: How likely it is that such a layer, which nothing alive needs, is asked for again.
 UNLIKELY = 0.05
-#: The same where nobody tells what is alive, as with parts of dataframe expressions; and that the
-#: same columns of files are asked for, before others are.
+#: How likely it is that the same columns of files are asked for again, before others are.
 SELDOM = 0.125
 #: Tasks whose costs are noted together. One by one, each finds the processor's caches full of other
 #: things: noting takes seven times as long then as in a row (4 and 28 microseconds were measured).
@@ -231,7 +230,7 @@ class Keeper:
         likely = 1.0
         if self._is_passing(name):
             likely = UNLIKELY
-        elif name in self.plugin.frames.read or self._is_unknown(name):
+        elif name in self.plugin.frames.read:
             likely = SELDOM
         if seconds * likely >= ts.nbytes / HOLDING:
             return False
@@ -242,11 +241,6 @@ class Keeper:
         """Whether nothing alive needs a layer, and it was in one computation only."""
         books = self.plugin.books
         return books.alive.get(name) is False and books.seen.get(name) == 1
-
-    def _is_unknown(self, name: Any) -> bool:
-        """Whether nobody tells if a layer is alive, and it was in one computation only."""
-        books = self.plugin.books
-        return books.alive.get(name) is None and books.seen.get(name, 1) == 1
 
     def _offer(self, ts: TaskState, paid: float) -> None:
         plugin, key, name = self.plugin, ts.key, key_name(ts.key)
