@@ -22,8 +22,8 @@ from helpers import INPROC, KEEN, count, forgotten, ran, started, wait_until, wa
 from utils_frames import FILES, read_since, same, table
 
 import cachingclient
-from cachingclient.frames import serving
 from cachingclient import internals
+from cachingclient.frames import serving
 
 #: dask's own code for parquet
 pytestmark = pytest.mark.filterwarnings("ignore:The inplace keyword")

@@ -9,7 +9,7 @@ from typing import Any
 from cachingclient.admission import PART
 from cachingclient.bounded import Bounded
 from cachingclient.frames.canonical import Identity, Parts
-from cachingclient.frames.leaves import Reader
+from cachingclient.frames.leaves import PARQUET, Leaf, Reader
 
 #: Nodes, identities and names that are remembered, and families.
 REMEMBERED, FAMILIES = 20_000, 1_000
@@ -73,8 +73,8 @@ class FrameIndex:
         self.identities = Bounded(REMEMBERED)
         #: {name of keys that are not worth keeping: why}
         self.parts = Bounded(REMEMBERED)
-        #: {name of a frame: None}: those that were read, not taken from others
-        self.read = Bounded(REMEMBERED)
+        #: {name of a frame: None}: those of which others may want other columns
+        self.narrow = Bounded(REMEMBERED)
         #: errors that have been told
         self._errors = Bounded(FEW)
         self._twins = Bounded(REMEMBERED)
@@ -124,10 +124,11 @@ class FrameIndex:
         known: Family | None = self._families.get(family)
         return [] if known is None else list(known.frames.values())
 
-    def note_read(self, family: str, name: str) -> None:
-        """Note that a frame of a family has to be read."""
-        self.family(family).read.note(name)
-        self.read.note(name)
+    def note_read(self, leaf: Leaf, name: str) -> None:
+        """Note that a frame has to be read for a leaf."""
+        self.family(leaf.family).read.note(name)
+        if leaf.kind == PARQUET:
+            self.narrow.note(name)
 
     def family(self, name: str) -> Family:
         """What is known of a family."""

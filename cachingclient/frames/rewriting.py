@@ -268,7 +268,7 @@ class _Rewriting:
         self.minor.update(served.selections)
         self.same.update((k, twin) for k, twin in served.same.items() if k not in self.outside)
         for frame in served.read:
-            self.index.note_read(leaf.family, frame)
+            self.index.note_read(leaf, frame)
             self.made_of.setdefault(frame, set()).add(leaf.family)
         if served.selections:
             self.index.parts.note(name, PART)
@@ -282,7 +282,7 @@ class _Rewriting:
             serving.note(leaf, name, self._family(wait))
             self._coming.update((name, n) for n in rest)
         if rest:
-            self.index.note_read(leaf.family, name)
+            self.index.note_read(leaf, name)
             self._go_on(wait.node, name, rest)
 
     def _open(self, node: Any, name: str, missing: list[int]) -> None:

@@ -39,7 +39,7 @@ PASSING = 10
 HOLDING = 2e9
 #: How likely it is that such a layer, which nothing alive needs, is asked for again.
 UNLIKELY = 0.05
-#: How likely it is that the same columns of files are asked for again, before others are.
+#: How likely it is that the same columns of parquet are asked for again, before others are.
 SELDOM = 0.125
 #: Tasks whose costs are noted together. One by one, each finds the processor's caches full of other
 #: things: noting takes seven times as long then as in a row (4 and 28 microseconds were measured).
@@ -230,7 +230,7 @@ class Keeper:
         likely = 1.0
         if self._is_passing(name):
             likely = UNLIKELY
-        elif name in self.plugin.frames.read:
+        elif name in self.plugin.frames.narrow:
             likely = SELDOM
         if seconds * likely >= ts.nbytes / HOLDING:
             return False
