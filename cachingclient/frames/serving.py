@@ -9,6 +9,7 @@ import math
 import operator
 from collections.abc import Collection, Container, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from dask.tokenize import tokenize
@@ -201,12 +202,17 @@ class _Serving:
         share : float
             Part of the bytes that would not be read.
         """
-        found = []
+        return self._seconds_a_byte * share > ASSEMBLING
+
+    @cached_property
+    def _seconds_a_byte(self) -> float:
+        """What reading takes at the least, as far as known."""
+        found = [math.inf]
         for name in self.family.read:
             seconds, nbytes = self.view.seconds(name), self.view.nbytes(name)
             if seconds is not None and nbytes:
                 found.append(seconds / nbytes)
-        return not found or min(found) * share > ASSEMBLING
+        return min(found)
 
     def _can_concatenate(self) -> bool:
         """Whether frames of single files are, one after the other, what dask reads at once."""
