@@ -146,7 +146,10 @@ async def explain(
     counts = Counter(str(key_name(k)) for k in graph)
     hidden = {n: size for n, size in _layers(plan) if n not in counts}
     known = await ask([*counts, *hidden])
-    usable = {n for n in counts if known.get(n, {}).get("kept", 0) >= counts[n]}
+    # Of a layer of which a part is needed any part may be kept: what is kept whole is certain.
+    usable = {
+        n for n, c in counts.items() if known.get(n, {}).get("kept", 0) >= max(c, sizes.get(n, 0))
+    }
     usable -= verdict.denied.keys()
     needed = {str(n) for n in _needed(graph, flatten(plan.expr.__dask_keys__()), usable)}
     rows = [
@@ -190,7 +193,7 @@ def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any], rem
     if kept and (reason is None or reason == FUSED):
         status = REUSED if kept >= keys else IN_PART
         more = {field: known.get(field, 0) for field in ("nbytes", "saved", "hits")}
-        return Row(name, status, keys, kept, **more)
+        return Row(name, status, keys, min(kept, keys), **more)
     if reason == FUSED:
         return Row(name, FUSED, keys, kept, known.get("why") or "part of the layers that follow")
     if reason is not None:

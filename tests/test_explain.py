@@ -170,3 +170,15 @@ def test_files_that_dask_reads_statistics_of(keen, tmp_path):
     time.sleep(0.05)
     frame = dd.read_parquet(tmp_path, filesystem="arrow")
     assert row(keen, frame.a.sum(), "sum-tree").status == "would be kept"
+
+
+def test_other_parts_of_what_is_needed_are_kept(keen):
+    x = build()
+    y = (x + 1).map_blocks(slow, meta=META)
+    y[:4].sum().compute()
+    rows = {r.name: r for r in keen.cache.explain(y[4:].sum())}
+    assert rows[y.name].keys == rows[y.name].kept == 2
+    assert "not needed" not in {r.status for r in rows.values()}
+    y.sum().compute()
+    rows = {r.name: r for r in keen.cache.explain(y[4:].max())}
+    assert (rows[y.name].status, rows[y.name].keys, rows[y.name].kept) == ("reused", 2, 2)
