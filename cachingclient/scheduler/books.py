@@ -62,9 +62,13 @@ class Books:
     def forgotten(self, key: Key) -> None:
         """The scheduler has forgotten a key."""
         self.paid.forgotten(key)
-        self.outputs.pop(key, None)
-        self.near.pop(key, None)
-        self.tainted.discard(key)
+        # Most are empty most of the time, and asking whether costs less than a look for a key.
+        if self.outputs:
+            self.outputs.pop(key, None)
+        if self.near:
+            self.near.pop(key, None)
+        if self.tainted:
+            self.tainted.discard(key)
 
     def allow(self, names: Iterable[Any]) -> None:
         """Names may be kept."""

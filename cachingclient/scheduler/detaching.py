@@ -98,6 +98,9 @@ class Detaching:
         self._failed = failed
         #: {key: what is left of its tasks, or what would be left if it were detached}
         self._packed: dict[Key, Detached] = {}
+        #: keys that were kept, while the scheduler knows them: all that is said of any is said
+        #: of these
+        self._known: set[Key] = set()
         #: kept keys that have their tasks
         self._attached: set[Key] = set()
         #: keys without tasks that nobody uses
@@ -120,6 +123,7 @@ class Detaching:
     def keep(self, key: Key) -> None:
         """A key is kept from now on."""
         self._attached.add(key)
+        self._known.add(key)
         self._hurry()
 
     def recipe_of(self, key: Key) -> Recipe | None:
@@ -185,19 +189,20 @@ class Detaching:
                 work += [k for k in needs if self.in_use.get(k) is False]
 
     def transition(self, key: Key, start: str, finish: str) -> None:
-        """Notice what leaves memory, and what is gone: inside a transition."""
-        if finish == "forgotten":
-            self._forget(key)
-        elif key in self.in_use:
-            ts = self.scheduler.tasks[key]
-            if start == "memory":
-                self.healing.park(ts)
-            elif finish == "waiting":
-                self.healing.awaited(ts)
-            elif finish == "released" and ts.run_spec is None:
-                ts.run_spec = internals.stand_in(key, lost, self._packed[key].needs)
+        """Notice that a key in use leaves memory: inside a transition."""
+        ts = self.scheduler.tasks[key]
+        if start == "memory":
+            self.healing.park(ts)
+        elif finish == "waiting":
+            self.healing.awaited(ts)
+        elif finish == "released" and ts.run_spec is None:
+            ts.run_spec = internals.stand_in(key, lost, self._packed[key].needs)
 
-    def _forget(self, key: Key) -> None:
+    def forgotten(self, key: Key) -> None:
+        """The scheduler has forgotten a key: inside a transition."""
+        if key not in self._known:
+            return
+        self._known.discard(key)
         self._packed.pop(key, None)
         self.in_use.pop(key, None)
         self._stuck.pop(key, None)
@@ -371,6 +376,7 @@ class Detaching:
         self._packed, self.in_use, self._stuck = other._packed, other.in_use, other._stuck
         self._attached, self._idle, self._alone = other._attached, other._idle, other._alone
         self._recipes, self._over = other._recipes, other._over
+        self._known = other._known
         other._succeeded = True
         self.healing.succeed(other.healing)
         self._hurry()
@@ -400,4 +406,5 @@ class Detaching:
         for keys in (self._packed, self._attached, self._idle, self.in_use, self._stuck):
             keys.clear()
         self._alone.clear()
+        self._known.clear()
         self.healing.parked.clear()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from cachingclient.admission import (
     LARGE,
@@ -31,7 +31,8 @@ OVERHEAD = 1e-3
 #: Seconds that asking for a result costs whatever it is: sending a graph, and waiting for it.
 REQUEST_OVERHEAD = 5e-3
 #: So many times as much must have been paid for what nothing alive needs, where its layer has been
-#: in no other computation: the partial sums of a reduction are hardly ever asked for again.
+#: in no other computation, and a part of it for itself: the partial sums of a reduction are hardly
+#: ever asked for again.
 PASSING = 10
 #: Bytes that a second pays for: what is kept cannot be used again by those that allocate, so that
 #: the next results lie in memory which the system has to clear first (0.1 to 0.5 s a GB, and up
@@ -44,25 +45,6 @@ SELDOM = 0.125
 #: Tasks whose costs are noted together. One by one, each finds the processor's caches full of other
 #: things: noting takes seven times as long then as in a row (4 and 28 microseconds were measured).
 TOGETHER = 64
-
-
-class Ran(NamedTuple):
-    """A task that ran, and is not kept."""
-
-    key: Key
-    name: Any
-    prefix: str
-    #: seconds that it and what it needed had cost, its own, and those that its function took
-    paid: float
-    seconds: float
-    ran: float
-    nbytes: int
-    #: when it ended, the threads there were, and whether there was more to do
-    now: float
-    threads: int
-    busy: bool
-    #: why it is not kept; None if it was not to be
-    why: str | None
 
 
 class Keeper:
@@ -80,17 +62,21 @@ class Keeper:
         self.min_cost = plugin.settings["min_cost"]
         self._too_cheap = f"took less than min-cost ({self.min_cost * 1000:g} ms)"
         self._passing = (
-            f"nothing that is held needs it, and it took less than {PASSING} times min-cost"
+            f"nothing that is held needs it, and it took less than {PASSING} times min-cost, or "
+            "less than min-cost without what it needs"
         )
         self._kept = kept
         self._shapes = Shapes()
-        self._ran: list[Ran] = []
+        #: tasks that ran: key, name and prefix; seconds that it and what it needed had cost, its
+        #: own, and those that its function took; bytes; when it ended, the threads there were,
+        #: and whether there was more to do; why it is not kept, if that is known already
+        self._ran: list[tuple[Any, ...]] = []
 
     def finished(self, ts: TaskState, startstops: Sequence[dict[str, Any]]) -> None:
         """A key has come into memory."""
         # Cold work pays for each line: this runs once for each task.
         plugin, key = self.plugin, ts.key
-        books, scheduler = plugin.books, plugin.scheduler
+        books, ledger, scheduler = plugin.books, plugin.ledger, plugin.scheduler
         ran = 0.0
         # A worker that has run it before, and still knows it, tells of all runs: this is the last.
         for span in reversed(startstops):
@@ -101,11 +87,12 @@ class Keeper:
         name = key_name(key)
         sharing = [(d.key, len(d.dependents)) for d in ts.dependencies] if ts.dependencies else ()
         paid = books.paid.ran(key, name, seconds, sharing)
-        if plugin.ledger.journal is not None:
-            plugin.ledger.journal("ran", key, name, seconds, ts.nbytes, sharing)
+        if ledger.journal is not None:
+            ledger.journal("ran", key, name, seconds, ts.nbytes, sharing)
         why, worth = None, paid
         if allowed := name in books.allowed:
-            if unkeepable := self._unkeepable(ts):
+            plain = not (books.tainted or ts.actor) and readable_again(ts.type)
+            if not plain and (unkeepable := self._unkeepable(ts)):
                 books.refuse(key, unkeepable)
                 if ts.dependents:
                     books.tainted.add(key)
@@ -113,25 +100,15 @@ class Keeper:
             else:
                 if key in books.outputs:
                     worth += REQUEST_OVERHEAD
-                if worth < self.min_cost * PASSING:
+                if worth < self.min_cost and not books.pinned:
+                    why = self._too_cheap
+                elif worth < self.min_cost * PASSING or seconds < self.min_cost:
                     why = self._cheap(key, name, worth)
-        self._ran.append(
-            Ran(
-                key,
-                name,
-                ts.prefix.name,
-                paid,
-                seconds,
-                ran,
-                ts.nbytes,
-                time.monotonic(),
-                scheduler.total_nthreads,
-                bool(scheduler.queued),
-                why,
-            )
-        )
+        row = key, name, ts.prefix.name, paid, seconds, ran, ts.nbytes
+        now, threads, busy = time.monotonic(), scheduler.total_nthreads, bool(scheduler.queued)
+        self._ran.append((*row, now, threads, busy, why))
         if allowed and why is None:
-            plugin.ledger.ran(key, seconds)
+            ledger.ran(key, seconds)
             if why := self._not_now(ts, worth, seconds):
                 books.refuse(key, why)
             elif ts.waiters or ts.who_wants:
@@ -152,14 +129,14 @@ class Keeper:
         plugin = self.plugin
         durations, overhead, pressure = plugin.durations, plugin.overhead, plugin.pressure
         refused, ledger = plugin.books.refused, plugin.ledger
-        for row in rows:
-            durations.ran(row.name, row.paid, row.nbytes)
-            overhead.ran(row.now, row.ran, row.threads, row.busy)
-            pressure.ran(row.key, row.prefix, row.nbytes)
-            if row.why is not None:
-                ledger.ran(row.key, row.seconds)
-                if refused.get(row.name) is not row.why:
-                    refused.note(row.name, row.why)
+        for key, name, prefix, paid, seconds, ran, nbytes, now, threads, busy, why in rows:
+            durations.ran(name, paid, nbytes)
+            overhead.ran(now, ran, threads, busy)
+            pressure.ran(key, prefix, nbytes)
+            if why is not None:
+                ledger.ran(key, seconds)
+                if refused.get(name) is not why:
+                    refused.note(name, why)
 
     def restart(self) -> None:
         """All tasks are gone, and what was learnt."""

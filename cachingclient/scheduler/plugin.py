@@ -64,10 +64,6 @@ MANY_OUTPUTS = 1000
 PATIENCE = 10
 
 
-#: Transitions of what has failed: by itself, or by `Client.retry`.
-_TRIED_AGAIN = {("processing", "waiting"), ("erred", "released")}
-
-
 class CachePlugin(SchedulerPlugin):
     """Keeps results on the workers that are small, slow to compute and asked for again.
 
@@ -401,25 +397,28 @@ class CachePlugin(SchedulerPlugin):
                 self.pressure.sent(key)
             elif start == "processing":
                 self.pressure.ended(key, finish)
-            if finish == "memory":
-                if start == "processing":
+                if finish == "memory":
                     ts = self.scheduler.tasks[key]
                     self.keeper.finished(ts, kwargs.get("startstops") or ())
+                elif finish == "waiting":
+                    # It failed, and is tried again: who knows what comes of it the next time.
+                    self.books.tainted.add(key)
             elif start == "memory":
                 if key in self.ledger.kept:
                     # Whoever took it: it must not be computed again for the cache alone.
                     self.release.soon([key])
-            elif (start, finish) in _TRIED_AGAIN:
-                # It failed, and is tried again: who knows what comes of it the next time.
+            elif start == "erred" and finish == "released":
                 self.books.tainted.add(key)
-            if finish == "forgotten" or key in self.detaching.in_use:
-                self.detaching.transition(key, start, finish)
+            detaching = self.detaching
+            if finish == "forgotten":
+                detaching.forgotten(key)
+                self.books.forgotten(key)
+            elif detaching.in_use and key in detaching.in_use:
+                detaching.transition(key, start, finish)
             if finish == "erred" or start == "erred":
                 self.erred.transition(key, start, finish)
             if self.audits.share:
                 self.audits.transition(key, finish)
-            if finish == "forgotten":
-                self.books.forgotten(key)
         except Exception as e:
             self.switch_off(e)
 

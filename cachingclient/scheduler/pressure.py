@@ -79,7 +79,8 @@ class Pressure:
 
     def sent(self, key: Key) -> None:
         """A task was sent to a worker."""
-        self._arrived(key)
+        if self._sent:
+            self._arrived(key)
         ts = self.scheduler.tasks.get(key)
         ws = ts.processing_on if ts is not None else None
         if ts is None or ws is None:
@@ -87,19 +88,21 @@ class Pressure:
         largest = fetched = 0
         for d in ts.dependencies:
             nbytes = d.get_nbytes()
-            largest = max(largest, nbytes)
-            if ws not in (d.who_has or ()):
+            if nbytes > largest:
+                largest = nbytes
+            if not d.who_has or ws not in d.who_has:
                 fetched += nbytes
         # What nobody has seen yet is guessed to be as large as what it is made of.
         expected = fetched + self.sizes.expected(ts.prefix.name, largest)
-        if expected > SMALL * ws.memory_limit:
+        if expected > self._small and expected > SMALL * ws.memory_limit:
             load = self._sent[ts.key] = self._load(ws)
             load.expect(ts.key, expected)
             self.relieve(ws)
 
     def ended(self, key: Key, finish: str) -> None:
         """A task is not on its worker any more: its result may be there."""
-        self._arrived(key)
+        if self._sent:
+            self._arrived(key)
         if finish != "memory":
             return
         ts = self.scheduler.tasks[key]
@@ -117,7 +120,8 @@ class Pressure:
 
     def is_small(self, ts: TaskState) -> bool:
         """Whether a result is no trouble to any worker; all are where workers have no limit."""
-        return not self._small or self.nbytes(ts) <= self._small
+        small = self._small
+        return not small or (ts.nbytes <= small and (not self._told or self.nbytes(ts) <= small))
 
     def ran(self, key: Key, prefix: str, nbytes: int) -> None:
         """A task of a function has returned so many bytes; small ones are told of in a row."""

@@ -34,6 +34,8 @@ ATTENTION = 0.4
 CHANGE = 0.02
 #: Share of the limit from which each result is looked at, and that of a result that always is.
 HIGH, NOTICED = 0.3, 0.002
+#: Tasks that run whose beginnings are remembered.
+MANY = 1_000
 #: A result that is larger by so many bytes than dask thinks is worth telling.
 HIDDEN = 1_000_000
 
@@ -51,6 +53,7 @@ class MemoryWatch:
 
     def __init__(self, worker: Worker) -> None:
         self.worker = worker
+        self._tasks = worker.state.tasks
         self.limit: int = worker.memory_manager.memory_limit or 0
         self._noticed = NOTICED * self.limit
         # The dict in it, where there is one: asking an LRU makes a key the last to be spilled.
@@ -126,21 +129,23 @@ class MemoryWatch:
             message = {"action": TOPIC, "worker": self.worker.address, **reading}
             self.worker.log_event(TOPIC, message)
 
-    def transition(self, key: Key, start: str, finish: str) -> None:
-        """A task begins, or a value has come into memory."""
+    def begins(self, key: Key) -> None:
+        """A task begins."""
+        if len(self._before) >= MANY:
+            # Those that failed are not heard of again.
+            self._before.clear()
+        self._before[key] = self._unmanaged
+
+    def came(self, key: Key, start: str) -> None:
+        """A value has come into memory."""
         try:
-            if finish == "memory":
-                ts = self.worker.state.tasks.get(key)
-                if ts is None:
-                    return
-                if start == "executing" or start == "long-running":
-                    self._size(ts)
-                if self._high or (ts.nbytes or 0) > self._noticed:
-                    self.look()
-            elif finish == "executing":
-                self._before[key] = self._unmanaged
-            elif start == "executing":
-                self._before.pop(key, None)
+            ts = self._tasks.get(key)
+            if ts is None:
+                return
+            if start == "executing" or start == "long-running":
+                self._size(ts)
+            if self._high or (ts.nbytes or 0) > self._noticed:
+                self.look()
         except Exception:
             self._failed_once()
 
