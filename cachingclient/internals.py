@@ -512,6 +512,30 @@ def is_blockwise(node: Any, kinds: FrameKinds) -> bool:
     )
 
 
+def live_frames(most: int) -> list[Any] | None:
+    """Nodes of dataframe expressions in memory, each once; None where they cannot be told, or are
+    more than a number. dask finds equal ones by these tables."""
+    kinds = frame_kinds()
+    if kinds is None:
+        return None
+    # A class has the table of a base, if that had one when the first of its nodes was made.
+    found = (getattr(c, _TABLE, None) for c in (kinds.Expr, *_subclasses(kinds.Expr)))
+    tables = {id(table): table for table in found if table is not None}
+    if not tables or sum(map(len, tables.values())) > most:
+        return None
+    return [n for t in tables.values() for n in list(t.values()) if isinstance(n, kinds.Expr)]
+
+
+#: Name of the tables of nodes, of a class or its base.
+_TABLE = "_instances"
+
+
+def _subclasses(kind: Any) -> Iterator[Any]:
+    for below in kind.__subclasses__():
+        yield below
+        yield from _subclasses(below)
+
+
 def counts_rows(node: Any, kinds: FrameKinds) -> bool:
     """Whether a node only wants the lengths of its input."""
     parameters = type(node)._parameters

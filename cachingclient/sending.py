@@ -11,6 +11,7 @@ from distributed import Future
 
 from cachingclient import internals
 from cachingclient.admission import has_token, key_name
+from cachingclient.frames import held
 from cachingclient.frames.data import data_of
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.envelope import Envelope, Request
@@ -104,17 +105,17 @@ class Sending:
         how = {k: self.kw[k] for k in _HOW if self.kw.get(k)}
         session = self.session
         said = how, wish.annotations
+        steps = held.alive(expr)
         plan = make_plan(expr, settings, session.trusted, said, session.cancelled)
         gone = dict.fromkeys(session.departed.take(), False)
-        session.departed.watch(
-            {
-                n: layer
-                for _, hlg in graphs_of(expr)
-                for n, layer in hlg.layers.items()
-                if plan.alive.get(n)
-            }
-        )
-        plan.alive = {**gone, **plan.alive}
+        layers = {
+            n: layer
+            for _, hlg in graphs_of(expr)
+            for n, layer in hlg.layers.items()
+            if plan.alive.get(n)
+        }
+        session.departed.watch({**layers, **steps.held})
+        plan.alive = {**gone, **plan.alive, **steps.alive}
         return self._planned(plan, session.watch.look(expr), wish)
 
     # -- tasks as they are: the scheduler culls them, and hears of their names before ------

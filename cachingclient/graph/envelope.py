@@ -57,8 +57,8 @@ class Request:
     data: frozenset[str] = frozenset()
     #: layers that may get a barrier
     candidates: Candidates = Candidates()
-    #: {name: whether a living collection needs it}, as far as known
-    alive: Mapping[str, bool] = field(default_factory=dict)
+    #: {name: whether a living collection needs it; None where that is not known any more}
+    alive: Mapping[str, bool | None] = field(default_factory=dict)
 
 
 class Everything:
@@ -137,6 +137,7 @@ class Envelope:
         frames = self._rewritten(submission)
         if frames is not None:
             graph, dropped = frames.graph, frames.skipped
+            submission.steps = {key_name(k) for k in graph}
             submission.read(frames.made_of)
             verdict = self._verdict(submission, graph, frames.used)
         if frames is None or not frames.used.isdisjoint(verdict.denied):

@@ -30,7 +30,7 @@ class Plan:
     #: names that the user wants kept
     lifted: set[Any]
     #: {name of a layer: whether a living collection needs it}
-    alive: dict[str, bool]
+    alive: dict[str, bool | None]
     #: layers that may get a barrier
     candidates: Candidates
 
@@ -71,8 +71,8 @@ def make_plan(
 
 def _candidates(
     graphs: list[tuple[HLGExpr, HighLevelGraph]], facts: list[GraphFacts], settings: Settings
-) -> tuple[dict[str, bool], Candidates]:
-    alive: dict[str, bool] = {}
+) -> tuple[dict[str, bool | None], Candidates]:
+    alive: dict[str, bool | None] = {}
     found = []
     ignored = only_shown() if liveness.KNOWN else {}
     for (_, hlg), of_graph in zip(graphs, facts):

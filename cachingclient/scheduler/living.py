@@ -27,20 +27,23 @@ class Living:
     ['x']
     >>> living.get("x")
     False
+    >>> living.tell("client 2", {"x": None})
+    >>> living.get("x")
     """
 
     def __init__(self, maxsize: int) -> None:
         #: {name: {client: whether a collection of its needs it}}
         self._told = Bounded(maxsize)
 
-    def tell(self, client: str, alive: Mapping[Any, bool]) -> None:
-        """A client tells of names."""
+    def tell(self, client: str, alive: Mapping[Any, bool | None]) -> None:
+        """A client tells of names; None takes back what it told before."""
         for name, is_alive in alive.items():
-            told = self._told.get(name)
-            if told is None:
-                told = {}
-            told[client] = is_alive
-            self._told.note(name, told)
+            told = self._told.get(name, {})
+            if is_alive is not None:
+                told[client] = is_alive
+                self._told.note(name, told)
+            elif told.pop(client, None) is not None and not told:
+                del self._told[name]
 
     def get(self, name: Any) -> bool | None:
         """Whether somebody needs a name; None if nobody who is there told."""

@@ -261,7 +261,7 @@ class CachePlugin(SchedulerPlugin):
         sources: Mapping[Any, str] = {},
         unsure: Collection[Any] = (),
         readers: Mapping[Any, Collection[Any]] = {},
-        alive: Mapping[Any, bool] = {},
+        alive: Mapping[Any, bool | None] = {},
     ) -> None:
         """Hear which names of the next graph may be kept, and which not."""
         self.keeper.settle()
@@ -339,7 +339,7 @@ class CachePlugin(SchedulerPlugin):
         if submission is None or submission.outputs != keys:
             return
         request, verdict = submission.request, submission.verdict
-        self.books.met(submission.layers)
+        self.books.met((*submission.layers, *submission.steps))
         if verdict is not None:
             self.durations.consists(verdict.wholes)
             gone = self.freshness.made(verdict.readers) | self.freshness.note(request.made_of)
@@ -367,7 +367,7 @@ class CachePlugin(SchedulerPlugin):
         client: str,
         names: Collection[Any],
         outputs: Collection[Key],
-        alive: Mapping[Any, bool],
+        alive: Mapping[Any, bool | None],
     ) -> int:
         """Note a graph with these names; returns its number."""
         policy, books, now = self.ledger.policy, self.books, self.clock()

@@ -44,6 +44,8 @@ class Submission:
     skipped: int = 0
     #: layers of the graph
     layers: Collection[str] = ()
+    #: names in the graph of a dataframe expression
+    steps: Collection[Any] = ()
 
     def __init__(self, plugin: CachePlugin, request: Request, deadline: float) -> None:
         self.plugin = plugin
