@@ -445,6 +445,7 @@ class FrameKinds(NamedTuple):
     Partitions: Any
     PartitionsFiltered: Any
     Projection: Any
+    Repartition: Any
     ReadParquet: Any
     #: several that are asked for at once
     Sequence: Any
@@ -468,7 +469,7 @@ def _load_frame_kinds() -> FrameKinds | None:
 
 @lru_cache(1)
 def _import_frame_kinds() -> FrameKinds:
-    from dask.dataframe.dask_expr import _expr, _reductions, _shuffle, _util
+    from dask.dataframe.dask_expr import _expr, _reductions, _repartition, _shuffle, _util
     from dask.dataframe.dask_expr.io import io, parquet
     from dask.dataframe.tseries.resample import ResampleAggregation
 
@@ -487,6 +488,7 @@ def _import_frame_kinds() -> FrameKinds:
         _expr.Partitions,
         _expr.PartitionsFiltered,
         _expr.Projection,
+        _repartition.RepartitionToFewer,
         parquet.ReadParquet,
         ExprSequence,
         _util._BackendData,

@@ -19,6 +19,8 @@ from cachingclient.internals import Expr, FrameKinds, expr_name, frame_kinds, li
 
 #: Nodes in memory that are looked at, at most: a millisecond a thousand.
 MANY = 5_000
+#: Items of containers that are looked through: nodes are not in longer ones.
+LONG = 100
 
 
 class Steps(NamedTuple):
@@ -41,45 +43,71 @@ def alive(expr: Expr) -> Steps:
     Returns
     -------
     Steps
-        Nothing is told of what reads, shuffles, or calls functions of the user's.
+        Nothing is told of what reads, shuffles, or calls functions of the user's, nor of what was
+        asked for: that may be in a variable, too.
     """
     kinds = frame_kinds()
     if kinds is None or not KNOWN or not is_frame(expr):
         return Steps({}, {})
-    found = _held(expr, kinds)  # before anything here refers to nodes
-    steps = [expr_name(n) for n in expr.walk() if _is_step(n, kinds)]
+    found = _held(expr)  # before anything here refers to nodes
+    tops = _tops(expr, kinds)
+    steps = [
+        n for node in expr.walk() if _is_step(node, kinds) and (n := expr_name(node)) not in tops
+    ]
     if found is None:
         return Steps(dict.fromkeys(steps), {})
-    asked = len(expr.operands) if isinstance(expr, kinds.Sequence) else 1
-    if len(found) <= asked:
+    if len(found) <= sum(not _only_reads(top, kinds) for top in tops.values()):
         return Steps(dict.fromkeys(steps, False), {})
     held = {name: found[name] for name in steps if name in found}
     return Steps({**dict.fromkeys(steps), **dict.fromkeys(held, True)}, held)
 
 
-def _held(expr: Expr, kinds: FrameKinds) -> dict[str, Any] | None:
+def _held(expr: Expr) -> dict[str, Any] | None:
     """Nodes that collections are made of, but for those that only read."""
     nodes = live_frames(MANY)
     if nodes is None:
         return None
-    referred = Counter(map(id, _operands(expr)))
+    referred: Counter[int] = Counter()
+    known = set(map(id, nodes))
+    if id(expr) not in known:
+        known.add(id(expr))
+        nodes.append(expr)
     for node in nodes:
-        if node is not expr:
-            referred.update(map(id, _operands(node)))
+        for other in _referred(node):
+            referred[id(other)] += 1
+            if id(other) not in known:  # of those with equal names a table has one
+                known.add(id(other))
+                nodes.append(other)
+    node = other = None  # which would be one more reference
     counts = [sys.getrefcount(node) for node in nodes]
     return {
         expr_name(node): node
         for node, count in zip(nodes, counts)
-        if count > _COUNTED + referred[id(node)] and not _only_reads(node, kinds)
+        if count - referred[id(node)] > _COUNTED and _is_held(node, count - referred[id(node)])
     }
 
 
-def _operands(node: Any) -> Iterator[Any]:
-    for operand in node.operands:
-        if isinstance(operand, Expr):
-            yield operand
-        elif isinstance(operand, (list, tuple)):
-            yield from (part for part in operand if isinstance(part, Expr))
+def _is_held(node: Any, references: int) -> bool:
+    kinds = frame_kinds()
+    if kinds is None or not isinstance(node, kinds.Expr) or _only_reads(node, kinds):
+        return False
+    return references > _COUNTED + _own(node)
+
+
+def _own(node: Any) -> int:
+    """References of a node to itself: functions among its cached properties close over it."""
+    closures = (getattr(value, "__closure__", None) or () for value in vars(node).values())
+    return sum(cell.cell_contents is node for cells in closures for cell in cells)
+
+
+def _referred(node: Any) -> Iterator[Any]:
+    """What a node refers to: its operands, and what is made of them."""
+    work = [*node.operands, *(v for v in vars(node).values() if v is not node.operands)]
+    for value in work:
+        if isinstance(value, Expr):
+            yield value
+        elif type(value) in (list, tuple, dict) and len(value) <= LONG:
+            work.extend(value.values() if type(value) is dict else value)
 
 
 def _is_step(node: Any, kinds: FrameKinds) -> bool:
@@ -87,6 +115,16 @@ def _is_step(node: Any, kinds: FrameKinds) -> bool:
     if not isinstance(node, kinds.Blockwise) or _only_reads(node, kinds):
         return False
     return not any(callable(operand) for operand in node.operands)
+
+
+def _tops(expr: Expr, kinds: FrameKinds) -> dict[str, Any]:
+    """What was asked for, without what puts its partitions together."""
+    tops = {}
+    for top in expr.operands if isinstance(expr, kinds.Sequence) else [expr]:
+        while isinstance(top, kinds.Repartition):
+            (top,) = top.dependencies()
+        tops[expr_name(top)] = top
+    return tops
 
 
 def _only_reads(node: Any, kinds: FrameKinds) -> bool:
