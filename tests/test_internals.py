@@ -920,6 +920,24 @@ def test_kinds_of_frames_are_known_where_dataframes_are():
     assert issubclass(kinds.FusedParquetIO, kinds.FusedIO)
 
 
+def test_nodes_in_memory_are_found():
+    frame = dd.from_pandas(pd.DataFrame({"a": range(8)}), npartitions=2)
+    doubled = frame * 2
+    for node in (doubled.expr, frame.expr):
+        assert sum(n is node for n in internals.live_frames(10_000)) == 1
+    name = doubled.expr._name
+    del doubled, node
+    assert all(n._name != name for n in internals.live_frames(10_000)), "references count"
+    assert internals.live_frames(0) is None
+
+
+def test_partitions_of_what_is_asked_for_are_put_together():
+    frame = dd.from_pandas(pd.DataFrame({"a": range(8)}), npartitions=2) * 2
+    (top,) = asked(frame).expr.operands
+    assert isinstance(top, internals.frame_kinds().Repartition)
+    assert [n._name for n in top.dependencies()] == [frame.expr._name]
+
+
 def test_operands_of_an_expression_have_names():
     reader = reader_of(dd.from_map(user, [1, 2], meta=pd.DataFrame({"a": [1]})))
     rest = internals.other_operands(reader, {"iterables"})

@@ -116,3 +116,14 @@ async def drop(client, name):
     """Let go of a layer, and of nothing that was made of it."""
     plugin = client.cluster.scheduler.plugins["cachingclient"]
     plugin.release.now([k for k in plugin.ledger.kept if k[0] == name])
+
+
+def test_partial_sums_that_only_the_answer_needs_are_not_kept():
+    """What all blocks below them have cost is no reason to."""
+    with dask.config.set({"cachingclient.min-cost": "50ms"}), Client(**helpers.INPROC) as client:
+        x = da.zeros(16, chunks=1).map_blocks(slow, 8, dtype="f8", meta=META)
+        assert x.sum(split_every=8).compute() == 16
+        names = {e.name.partition("-")[0] for e in client.cache.entries()}
+        assert "sum" not in names and "finalize" in str(names), names
+        row, *_ = (r for r in client.cache.explain(x.sum(split_every=8) + 1) if "partial" in r.name)
+        assert "nothing that is held needs it" in str(row), row
