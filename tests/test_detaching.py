@@ -15,8 +15,21 @@ import pytest
 from dask._task_spec import Task, TaskRef
 from distributed import wait
 from helpers import wait_until
-from utils_loss import BLOCKS, META, build, calls_of, cluster, consumed, gate, other_client, slow
+from utils_loss import (
+    BLOCKS,
+    META,
+    Cluster,
+    build,
+    calls_of,
+    cluster,
+    consumed,
+    gate,
+    other_client,
+    slow,
+)
 
+import cachingclient.worker.plugin as worker_plugin
+from cachingclient import Client
 from cachingclient.scheduler import detaching
 from cachingclient.scheduler.recipes import Recipe, assemble
 
@@ -90,6 +103,32 @@ def test_workers_forget_them_too(c):
     del y, total
     c.wait_forgotten()
     wait_until(lambda: not known())
+
+
+def test_where_workers_cannot_forget_all_get_their_tasks_back(monkeypatch):
+    """They would wait for what a task had needed, where it comes again without needing it."""
+
+    def fail(*args):
+        raise AttributeError("dask has changed")
+
+    monkeypatch.setattr(worker_plugin, "forget_ancestors", fail)
+    with dask.config.set(helpers.KEEN), Client(**{**helpers.INPROC, "n_workers": 1}) as client:
+        c = Cluster(client)
+        x = build()
+        assert x.sum().compute() == SUM
+        # First they are forgotten, and then they are there again.
+        wait_until(lambda: c.detaching._ended and not c.detaching._idle)
+        for key in c.plugin.ledger.kept:
+            ts = c.scheduler.tasks[key]
+            assert ts.run_spec is not None and ts.run_spec.dependencies <= c.scheduler.tasks.keys()
+        # All but the final result, by which the worker still knows what it was made of.
+        parts = [k for k in c.plugin.ledger.kept if isinstance(k, tuple)]
+        assert len(parts) < len(c.plugin.ledger.kept)
+        c.on_loop(c.plugin.release.now, parts)
+        with dask.annotate(cache=False):
+            future = client.compute(x.sum())
+        assert future.result(timeout=20) == SUM
+        helpers.validate(client)
 
 
 def test_restarted_while_tasks_are_packed(c, monkeypatch):

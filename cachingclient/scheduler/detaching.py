@@ -25,6 +25,7 @@ from cachingclient.scheduler.healing import Healing, forget_orphans, lost
 from cachingclient.scheduler.holding import Holder
 from cachingclient.scheduler.recipes import Draft, Recipe, assemble, linked
 from cachingclient.tasks import is_barrier
+from cachingclient.worker.plugin import REMEMBERS
 
 if TYPE_CHECKING:
     from distributed.scheduler import TaskState
@@ -116,7 +117,8 @@ class Detaching:
         self._timer: asyncio.TimerHandle | None = None
         self._pause = self._shortest = SHORT
         self._over = False
-        self._succeeded = False
+        #: whether nothing is detached any more
+        self._ended = False
 
     # -- what others tell and ask ----------------------------------------------
 
@@ -125,6 +127,25 @@ class Detaching:
         self._attached.add(key)
         self._known.add(key)
         self._hurry()
+
+    def event(self, topic: str, message: dict[str, Any]) -> None:
+        """Give up where a worker cannot forget what the scheduler has forgotten.
+
+        It would wait for ever for what a task had needed there, if it comes again and does not need
+        it any more.
+        """
+        if message["action"] == REMEMBERS and not self._ended:
+            self._ended = True
+            asyncio.get_running_loop().call_soon(self._give_back)
+
+    def _give_back(self) -> None:
+        """Have the scheduler know all tasks again."""
+        try:
+            self.stop()
+            self.healing.now({*self.in_use, *self._idle})
+            self._idle.clear()
+        except Exception as e:
+            self._failed(e)
 
     def recipe_of(self, key: Key) -> Recipe | None:
         """Recipe of a key, if it has one."""
@@ -220,7 +241,7 @@ class Detaching:
 
     def _hurry(self) -> None:
         """Sweep soon: something has changed."""
-        if self._succeeded:
+        if self._ended:
             return
         if self._timer is None or self._pause > self._shortest:
             self._pause = self._shortest
@@ -377,7 +398,7 @@ class Detaching:
         self._attached, self._idle, self._alone = other._attached, other._idle, other._alone
         self._recipes, self._over = other._recipes, other._over
         self._known = other._known
-        other._succeeded = True
+        self._ended, other._ended = other._ended, True
         self.healing.succeed(other.healing)
         self._hurry()
 

@@ -435,6 +435,7 @@ class CachePlugin(SchedulerPlugin):
         else:
             self.losses.event(topic, msg)
             self.pressure.event(topic, msg)
+            self.detaching.event(topic, msg)
 
     @guarded
     def add_worker(self, scheduler: Scheduler, worker: str) -> None:

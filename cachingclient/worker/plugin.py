@@ -58,6 +58,8 @@ logger = logging.getLogger("distributed.worker.cachingclient")
 
 #: What the scheduler says when it has forgotten what keys were computed from.
 FORGET = "cachingclient-forget"
+#: Topic of what the scheduler is told by a worker that cannot.
+REMEMBERS = "cachingclient-remembers"
 #: Seconds for which this is still listened to: a worker ends when it hears what it does not know.
 LATE = 60
 
@@ -166,6 +168,9 @@ class Hooks:
             # A worker ends when a handler of its stream fails.
             self.remembers = True
             logger.exception("This worker goes on to remember what is kept was computed from")
+            # It would wait for what these needed, where they have to be computed in another way.
+            message = {"action": REMEMBERS, "worker": self.worker.address}
+            self.worker.log_event(REMEMBERS, message)
 
     def failed_once(self) -> None:
         """An error of ours: say so once, and go on without."""
