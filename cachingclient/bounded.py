@@ -1,9 +1,9 @@
-"""A dict that forgets what was noted least recently."""
+"""A dict, and a set, that forget what was noted least recently."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Any
 
 
@@ -39,3 +39,36 @@ class Bounded(OrderedDict[Any, Any]):
         """Note keys without values."""
         for key in keys:
             self.note(key)
+
+
+class Lately:
+    """Things that were met lately, by their hashes: an item takes some fifty bytes, whatever it is.
+
+    Parameters
+    ----------
+    many : int
+        So many are remembered, and up to as many more. With 2**64 hashes the chance that any two
+        of a hundred thousand are equal is one in four billion.
+
+    Examples
+    --------
+    >>> lately = Lately(2)
+    >>> [lately.meet(x) for x in ("a", "b", "a", "c", "d", "e", "a", "e")]
+    [False, False, True, False, False, False, False, True]
+    """
+
+    def __init__(self, many: int) -> None:
+        self._many = many
+        self._now: set[int] = set()
+        self._before: set[int] = set()
+
+    def meet(self, thing: Hashable) -> bool:
+        """Note a thing; returns whether it was met before."""
+        item = hash(thing)
+        if item in self._now:
+            return True
+        known = item in self._before
+        self._now.add(item)
+        if len(self._now) >= self._many:
+            self._before, self._now = self._now, set()
+        return known

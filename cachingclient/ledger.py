@@ -7,19 +7,20 @@ the plugin's part.
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict, defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from dask.typing import Key
 
+from cachingclient.bounded import Lately
 from cachingclient.hints import Regrets
 from cachingclient.news import EVICT, HIT, KEEP, News
 from cachingclient.places import Places
 from cachingclient.policy import Policy
 
 #: Keys whose computation is remembered, to tell what was computed again.
-REMEMBERED = 100_000
+REMEMBERED = 40_000
 
 #: Hits of a key that count when its books are taken over.
 MANY_HITS = 100
@@ -114,7 +115,7 @@ class Ledger:
         self.currsize = 0
         self.hits = self.misses = self.skipped = 0
         self.saved = self.recomputed = 0.0
-        self._computed: OrderedDict[Key, None] = OrderedDict()
+        self._computed = Lately(REMEMBERED)
         self._requests = 0
 
     def __contains__(self, key: Key) -> bool:
@@ -139,14 +140,9 @@ class Ledger:
     def ran(self, key: Key, seconds: float) -> None:
         """Count a key that ran and was allowed to be kept."""
         self.misses += 1
-        if key in self._computed:
+        if self._computed.meet(key):
             self.recomputed += seconds
             self.regrets.ran(key, seconds, self.limit)
-            self._computed.move_to_end(key)
-            return
-        self._computed[key] = None
-        if len(self._computed) > REMEMBERED:
-            self._computed.popitem(last=False)
 
     def offer(
         self,
