@@ -514,6 +514,12 @@ def is_blockwise(node: Any, kinds: FrameKinds) -> bool:
     )
 
 
+def has_failed(stimulus_id: str) -> bool:
+    """Whether a task is released since it failed: with retries left it is run again, and no
+    transition says so by itself."""
+    return stimulus_id.startswith("task-erred-")
+
+
 def live_frames(most: int) -> list[Any] | None:
     """Nodes of dataframe expressions in memory, each once; None where they cannot be told, or are
     more than a number. dask finds equal ones by these tables."""

@@ -920,6 +920,30 @@ def test_kinds_of_frames_are_known_where_dataframes_are():
     assert issubclass(kinds.FusedParquetIO, kinds.FusedIO)
 
 
+def test_what_failed_is_released_by_its_own_stimulus():
+    told = []
+
+    class Listener(distributed.SchedulerPlugin):
+        name = "listener"
+
+        def transition(self, key, start, finish, *args, stimulus_id, **kwargs):
+            if key == "flaky":
+                told.append((start, finish, internals.has_failed(stimulus_id)))
+
+    calls = []
+
+    def flaky():
+        calls.append(1)
+        if len(calls) == 1:
+            raise ValueError("once")
+
+    with distributed.Client(**helpers.INPROC) as client:
+        client.cluster.scheduler.add_plugin(Listener())
+        client.submit(flaky, key="flaky", retries=1, pure=False).result()
+    assert ("processing", "released", True) in told
+    assert ("processing", "memory", True) not in told
+
+
 def test_nodes_in_memory_are_found():
     frame = dd.from_pandas(pd.DataFrame({"a": range(8)}), npartitions=2)
     doubled = frame * 2

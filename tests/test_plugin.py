@@ -161,6 +161,17 @@ def test_what_was_retried_is_not_kept_nor_what_follows(keen):
     assert helpers.ran() == 3
 
 
+def test_what_failed_before_it_worked_runs_again(keen):
+    for calls in (2, 3):  # it fails once
+        future = keen.submit(flaky, 1, pure=True, retries=2)
+        follower = keen.submit(abs, future, pure=True)
+        assert follower.result() == 2
+        assert helpers.calls("flaky") == calls
+        del future, follower
+        helpers.forgotten(keen)
+        assert keen.cache.info().keys == (0 if calls == 2 else 2)  # then it had not failed
+
+
 def test_none_is_not_kept(keen):
     nothing = dask.delayed(lambda v: helpers.count(), pure=True)(1)
     follower = dask.delayed(lambda v: (helpers.count(), 1)[1], pure=True)(nothing)

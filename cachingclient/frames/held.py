@@ -8,18 +8,22 @@ nothing but the answer needs the steps between.
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from types import FunctionType
 from typing import Any, NamedTuple
 
 from cachingclient.frames.rewriting import is_frame
 from cachingclient.graph.liveness import KNOWN
 from cachingclient.internals import Expr, FrameKinds, expr_name, frame_kinds, live_frames
 
-#: Nodes in memory that are looked at, at most: a millisecond a thousand.
-MANY = 5_000
-#: Items of containers that are looked through: nodes are not in longer ones.
+logger = logging.getLogger("distributed.client.cachingclient")
+
+#: Nodes in memory that are looked at, at most: two milliseconds.
+MANY = 300
+#: Items of operands that are looked through: nodes are not in longer ones.
 LONG = 100
 
 
@@ -49,14 +53,25 @@ def alive(expr: Expr) -> Steps:
     kinds = frame_kinds()
     if kinds is None or not KNOWN or not is_frame(expr):
         return Steps({}, {})
+    try:
+        return _alive(expr, kinds)
+    except Exception:
+        # Another thread may make nodes: this is only a hint.
+        logger.debug("Nobody can tell which steps are held", exc_info=True)
+        return Steps({}, {})
+
+
+def _alive(expr: Expr, kinds: FrameKinds) -> Steps:
     found = _held(expr)  # before anything here refers to nodes
     tops = _tops(expr, kinds)
     steps = [
         n for node in expr.walk() if _is_step(node, kinds) and (n := expr_name(node)) not in tops
     ]
-    if found is None:
+    asked = [top for top in tops.values() if not _only_reads(top, kinds)]
+    # Of several frames one may be a step of another.
+    if found is None or len(asked) > 1 and any(top.npartitions > 1 for top in asked):
         return Steps(dict.fromkeys(steps), {})
-    if len(found) <= sum(not _only_reads(top, kinds) for top in tops.values()):
+    if len(found) <= len(asked):
         return Steps(dict.fromkeys(steps, False), {})
     held = {name: found[name] for name in steps if name in found}
     return Steps({**dict.fromkeys(steps), **dict.fromkeys(held, True)}, held)
@@ -96,18 +111,22 @@ def _is_held(node: Any, references: int) -> bool:
 
 def _own(node: Any) -> int:
     """References of a node to itself: functions among its cached properties close over it."""
-    closures = (getattr(value, "__closure__", None) or () for value in vars(node).values())
-    return sum(cell.cell_contents is node for cells in closures for cell in cells)
+    functions = [value for value in list(vars(node).values()) if type(value) is FunctionType]
+    cells = [cell for function in functions for cell in function.__closure__ or ()]
+    return sum(cell.cell_contents is node for cell in cells)
 
 
 def _referred(node: Any) -> Iterator[Any]:
     """What a node refers to: its operands, and what is made of them."""
-    work = [*node.operands, *(v for v in vars(node).values() if v is not node.operands)]
-    for value in work:
+    yield from (value for value in node.operands if isinstance(value, Expr))
+    for value in list(vars(node).values()):
         if isinstance(value, Expr):
             yield value
-        elif type(value) in (list, tuple, dict) and len(value) <= LONG:
-            work.extend(value.values() if type(value) is dict else value)
+        elif type(value) in (list, tuple) and len(value) <= LONG and value is not node.operands:
+            yield from (part for part in value if isinstance(part, Expr))
+    for value in node.operands:
+        if type(value) in (list, tuple) and len(value) <= LONG:
+            yield from (part for part in value if isinstance(part, Expr))
 
 
 def _is_step(node: Any, kinds: FrameKinds) -> bool:

@@ -144,6 +144,8 @@ class Detaching:
             self.stop()
             self.healing.now({*self.in_use, *self._idle})
             self._idle.clear()
+            if not (self.in_use or self.healing.parked):
+                self._packed.clear()
         except Exception as e:
             self._failed(e)
 
@@ -421,9 +423,11 @@ class Detaching:
         self.healing.now(self.in_use)
         self.restart()
 
-    def restart(self) -> None:
-        """The scheduler has forgotten everything."""
+    def restart(self, anew: bool = False) -> None:
+        """The scheduler has forgotten everything; perhaps its workers are new ones, too."""
         self.stop()
+        if anew:
+            self._ended = False
         for keys in (self._packed, self._attached, self._idle, self.in_use, self._stuck):
             keys.clear()
         self._alone.clear()

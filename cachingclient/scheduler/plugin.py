@@ -247,7 +247,7 @@ class CachePlugin(SchedulerPlugin):
         self.books.restart()
         self.keeper.restart()
         self.pressure.restart()
-        self.detaching.restart()
+        self.detaching.restart(anew=True)
         self._learn_anew()
 
     # -- what clients say ------------------------------------------------------
@@ -400,8 +400,8 @@ class CachePlugin(SchedulerPlugin):
                 if finish == "memory":
                     ts = self.scheduler.tasks[key]
                     self.keeper.finished(ts, kwargs.get("startstops") or ())
-                elif finish == "waiting":
-                    # It failed, and is tried again: who knows what comes of it the next time.
+                elif finish == "released" and internals.has_failed(kwargs["stimulus_id"]):
+                    # It is tried again: who knows what comes of it the next time.
                     self.books.tainted.add(key)
             elif start == "memory":
                 if key in self.ledger.kept:

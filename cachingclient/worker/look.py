@@ -39,6 +39,8 @@ from cachingclient.worker.bytecode import BENEATH, CHANGES, CLEAR, Use, code_fac
 DEPTH = 6
 #: Of what cannot be looked into.
 UNKNOWN = CHANGES | BENEATH
+#: Parts of a task that are looked at without a closer look.
+MANY_INSIDE = 10_000
 #: Functions of modules whose verdict is remembered.
 MANY = 10_000
 
@@ -101,8 +103,12 @@ def _is_plain(task: Any) -> bool:
     Most of dask's own tasks do. They are told in a fifth of the time that a look takes.
     """
     todo = [task]
+    left = MANY_INSIDE
     while todo:
         part = todo.pop()
+        left -= 1
+        if left < 0:  # or it contains itself
+            return False
         kind: Any = type(part)
         if _holds_nothing(kind) or kind is Alias or part is list or part is tuple:
             continue
