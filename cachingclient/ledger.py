@@ -20,7 +20,7 @@ from cachingclient.places import Places
 from cachingclient.policy import Policy
 
 #: Keys whose computation is remembered, to tell what was computed again.
-REMEMBERED = 40_000
+REMEMBERED = 20_000
 
 #: Hits of a key that count when its books are taken over.
 MANY_HITS = 100

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -52,9 +52,9 @@ class Durations:
     def __init__(self) -> None:
         self._ran: OrderedDict[Any, _Mean] = OrderedDict()
         #: {layer: the last fused tasks that it was a part of}
-        self._wholes: OrderedDict[Any, deque[Any]] = OrderedDict()
+        self._wholes: OrderedDict[Any, tuple[Any, ...]] = OrderedDict()
         #: {function: the last layers that call it}
-        self._layers: OrderedDict[str, deque[Any]] = OrderedDict()
+        self._layers: OrderedDict[str, tuple[Any, ...]] = OrderedDict()
 
     def consists(self, wholes: Mapping[Any, Iterable[Any]]) -> None:
         """Hear of fused tasks.
@@ -65,8 +65,9 @@ class Durations:
             {name of a layer: names of the fused tasks that it is a part of}
         """
         for layer, names in wholes.items():
-            known = self._remembered(self._wholes, layer, layer)
-            known.extend(n for n in names if n not in known)
+            if layer not in self._wholes:
+                self._note_layer(layer)
+            self._note(self._wholes, layer, names)
 
     def ran(self, name: Any, seconds: float, nbytes: int = 0) -> None:
         """A task ran.
@@ -86,22 +87,20 @@ class Durations:
             if len(self._ran) > REMEMBERED:
                 self._ran.popitem(last=False)
             if name not in self._wholes:
-                layers = self._remembered(self._layers, key_split(name), None)
-                if name not in layers:
-                    layers.append(name)
+                self._note_layer(name)
         mean.add(seconds, nbytes)
 
-    def _remembered(self, table: OrderedDict[Any, deque[Any]], key: Any, layer: Any) -> deque[Any]:
-        found = table.get(key)
-        if found is None:
-            found = table[key] = deque(maxlen=COUNTED)
-            if len(table) > REMEMBERED:
-                table.popitem(last=False)
-            if layer is not None:
-                layers = self._remembered(self._layers, key_split(layer), None)
-                if layer not in layers:
-                    layers.append(layer)
-        return found
+    def _note_layer(self, layer: Any) -> None:
+        self._note(self._layers, key_split(layer), [layer])
+
+    def _note(
+        self, table: OrderedDict[Any, tuple[Any, ...]], key: Any, names: Iterable[Any]
+    ) -> None:
+        """Note names, of which the last few count: there are thousands of such entries."""
+        known = table.get(key, ())
+        table[key] = (*known, *(n for n in names if n not in known))[-COUNTED:]
+        if len(table) > REMEMBERED:
+            table.popitem(last=False)
 
     def nbytes(self, layer: Any) -> float | None:
         """Mean bytes a key; None if it never ran by itself."""
