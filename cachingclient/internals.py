@@ -445,7 +445,7 @@ class FrameKinds(NamedTuple):
     Partitions: Any
     PartitionsFiltered: Any
     Projection: Any
-    Repartition: Any
+    RepartitionToFewer: Any
     ReadParquet: Any
     #: several that are asked for at once
     Sequence: Any

@@ -958,7 +958,7 @@ def test_nodes_in_memory_are_found():
 def test_partitions_of_what_is_asked_for_are_put_together():
     frame = dd.from_pandas(pd.DataFrame({"a": range(8)}), npartitions=2) * 2
     (top,) = asked(frame).expr.operands
-    assert isinstance(top, internals.frame_kinds().Repartition)
+    assert isinstance(top, internals.frame_kinds().RepartitionToFewer)
     assert [n._name for n in top.dependencies()] == [frame.expr._name]
 
 

@@ -62,11 +62,12 @@ def alive(expr: Expr) -> Steps:
 
 
 def _alive(expr: Expr, kinds: FrameKinds) -> Steps:
-    found = _held(expr)  # before anything here refers to nodes
+    steps = [expr_name(node) for node in expr.walk() if _is_step(node, kinds)]
+    if not steps:
+        return Steps({}, {})
+    found = _held(expr, kinds)  # before anything here refers to nodes
     tops = _tops(expr, kinds)
-    steps = [
-        n for node in expr.walk() if _is_step(node, kinds) and (n := expr_name(node)) not in tops
-    ]
+    steps = [name for name in steps if name not in tops]
     asked = [top for top in tops.values() if not _only_reads(top, kinds)]
     # Of several frames one may be a step of another.
     if found is None or len(asked) > 1 and any(top.npartitions > 1 for top in asked):
@@ -77,7 +78,7 @@ def _alive(expr: Expr, kinds: FrameKinds) -> Steps:
     return Steps({**dict.fromkeys(steps), **dict.fromkeys(held, True)}, held)
 
 
-def _held(expr: Expr) -> dict[str, Any] | None:
+def _held(expr: Expr, kinds: FrameKinds) -> dict[str, Any] | None:
     """Nodes that collections are made of, but for those that only read."""
     nodes = live_frames(MANY)
     if nodes is None:
@@ -94,19 +95,15 @@ def _held(expr: Expr) -> dict[str, Any] | None:
                 known.add(id(other))
                 nodes.append(other)
     node = other = None  # which would be one more reference
-    counts = [sys.getrefcount(node) for node in nodes]
+    others = [sys.getrefcount(node) - _COUNTED - referred[id(node)] for node in nodes]
     return {
         expr_name(node): node
-        for node, count in zip(nodes, counts)
-        if count - referred[id(node)] > _COUNTED and _is_held(node, count - referred[id(node)])
+        for node, number in zip(nodes, others)
+        if number > 0
+        and isinstance(node, kinds.Expr)
+        and not _only_reads(node, kinds)
+        and number > _own(node)
     }
-
-
-def _is_held(node: Any, references: int) -> bool:
-    kinds = frame_kinds()
-    if kinds is None or not isinstance(node, kinds.Expr) or _only_reads(node, kinds):
-        return False
-    return references > _COUNTED + _own(node)
 
 
 def _own(node: Any) -> int:
@@ -140,7 +137,7 @@ def _tops(expr: Expr, kinds: FrameKinds) -> dict[str, Any]:
     """What was asked for, without what puts its partitions together."""
     tops = {}
     for top in expr.operands if isinstance(expr, kinds.Sequence) else [expr]:
-        while isinstance(top, kinds.Repartition):
+        while isinstance(top, kinds.RepartitionToFewer):
             (top,) = top.dependencies()
         tops[expr_name(top)] = top
     return tops

@@ -137,7 +137,7 @@ class Envelope:
         frames = self._rewritten(submission)
         if frames is not None:
             graph, dropped = frames.graph, frames.skipped
-            submission.steps = {key_name(k) for k in graph}
+            submission.layers = [*submission.layers, *{key_name(k) for k in graph}]
             submission.read(frames.made_of)
             verdict = self._verdict(submission, graph, frames.used)
         if frames is None or not frames.used.isdisjoint(verdict.denied):

@@ -423,11 +423,10 @@ class Detaching:
         self.healing.now(self.in_use)
         self.restart()
 
-    def restart(self, anew: bool = False) -> None:
-        """The scheduler has forgotten everything; perhaps its workers are new ones, too."""
+    def restart(self) -> None:
+        """The scheduler has forgotten everything, and has new workers."""
         self.stop()
-        if anew:
-            self._ended = False
+        self._ended = False
         for keys in (self._packed, self._attached, self._idle, self.in_use, self._stuck):
             keys.clear()
         self._alone.clear()

@@ -247,7 +247,7 @@ class CachePlugin(SchedulerPlugin):
         self.books.restart()
         self.keeper.restart()
         self.pressure.restart()
-        self.detaching.restart(anew=True)
+        self.detaching.restart()
         self._learn_anew()
 
     # -- what clients say ------------------------------------------------------
@@ -339,7 +339,7 @@ class CachePlugin(SchedulerPlugin):
         if submission is None or submission.outputs != keys:
             return
         request, verdict = submission.request, submission.verdict
-        self.books.met((*submission.layers, *submission.steps))
+        self.books.met(submission.layers)
         if verdict is not None:
             self.durations.consists(verdict.wholes)
             gone = self.freshness.made(verdict.readers) | self.freshness.note(request.made_of)

@@ -42,10 +42,8 @@ class Submission:
     #: tasks of the graph, and those of them that need not run
     total: int = 0
     skipped: int = 0
-    #: layers of the graph
+    #: layers of the graph; of a dataframe expression the names in it
     layers: Collection[str] = ()
-    #: names in the graph of a dataframe expression
-    steps: Collection[Any] = ()
 
     def __init__(self, plugin: CachePlugin, request: Request, deadline: float) -> None:
         self.plugin = plugin
