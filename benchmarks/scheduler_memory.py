@@ -2,8 +2,9 @@
 
 memory
     Distinct results of graphs of some 2,000 tasks, one after the other, with a plain client and
-    with a caching one, each in a process of its own that has scheduler, worker and client: tasks
-    that the scheduler knows afterwards, and the memory of that process. Differences.
+    with a caching one, at the same time, each in a process of its own that has scheduler and client
+    (the worker is another): tasks that the scheduler knows afterwards, and the memory of that
+    process. Differences.
 
 clear
     Milliseconds for which `client.cache.clear()` keeps the scheduler's event loop busy, with the
@@ -89,9 +90,11 @@ def child(kind: str, results: int, tasks: int) -> dict[str, Any]:
     settings = {
         "cachingclient.min-cost": 0.75 * OVERHEAD * tasks,
         "distributed.scheduler.validate": False,
+        # Where tasks queue, a result takes as long as some thousand messages to and fro.
+        "distributed.scheduler.worker-saturation": float("inf"),
     }
     with dask.config.set(settings):
-        with make(n_workers=1, processes=False, dashboard_address=None) as client:
+        with make(n_workers=1, processes=True, dashboard_address=None) as client:
             scheduler = client.cluster.scheduler
             client.compute(question(-1, tasks)).result()
             start, began = memory(), time.perf_counter()
