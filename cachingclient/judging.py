@@ -20,7 +20,15 @@ from cachingclient.admission import (
     is_unshared,
     key_name,
 )
-from cachingclient.tasks import Looks, function_name, is_barrier, is_p2p, parts_of, task_functions
+from cachingclient.tasks import (
+    Looks,
+    function_name,
+    fused_into,
+    is_barrier,
+    is_p2p,
+    parts_of,
+    task_functions,
+)
 
 
 class Verdict(NamedTuple):
@@ -89,6 +97,9 @@ def judge(
         if source not in trusted:
             for name in found.dependents[source]:
                 found.deny(name, UNKNOWN_INPUT)
+    for part, names in found.wholes.items():
+        for name in names if part in found.reasons else ():
+            found.deny(name, UPSTREAM)
     spread(found.reasons, found.dependents.get, lifted)
     reasons = {n: r for n, r in found.reasons.items() if n in found.names}
     local = {n: r for n, r in found.local.items() if n in found.names}
@@ -126,6 +137,8 @@ class _Findings:
         self._looks = Looks()
         # Parts of fused tasks are looked at once a name; None where there is nothing to say.
         self._parts: dict[Any, str | None] = {}
+        #: {name: what was fused into its last task}
+        self._fused: dict[Any, Any] = {}
 
     def deny(self, name: Any, reason: str) -> None:
         if name not in self.lifted:
@@ -143,19 +156,22 @@ class _Findings:
                 self.deny(name, GIVEN)
         if is_barrier(task):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), P2P))
+        fused = fused_into(task)
+        if name not in self._fused or self._fused[name] is not fused:
+            self._fused[name] = fused
+            self._look_inside(name, task)
+        if self._mutators and (name in self._mutators or self._mutates(name, task)):
+            self.local.update(dict.fromkeys(_handed_over(task, self.graph), WRITTEN))
+        self._note_dependencies(name, task)
+
+    def _look_inside(self, name: Any, task: Any) -> None:
         for part, inner in parts_of(name, task):
             if part is not name:
                 self.wholes.setdefault(part, set()).add(name)
             if part not in self._parts:
                 self._parts[part] = self._reason(part, inner)
-            reason = self._parts[part]
-            if reason is None and part is not name and part in self.reasons:
-                reason = UPSTREAM
-            if reason is not None:
+            if (reason := self._parts[part]) is not None:
                 self.deny(name, reason)
-        if self._mutators and (name in self._mutators or self._mutates(name, task)):
-            self.local.update(dict.fromkeys(_handed_over(task, self.graph), WRITTEN))
-        self._note_dependencies(name, task)
 
     def _follows_barrier(self, task: Any) -> bool:
         """Whether a task is an output of a P2P shuffle."""

@@ -248,6 +248,15 @@ def _without_index(name: str) -> str:
     return _INDEX.sub("", name)
 
 
+def fused_into(task: Any) -> Mapping[Any, Any] | None:
+    """Tasks that were fused into one, if it is of these; tasks of a layer may share the object."""
+    function = getattr(task, "func", None)
+    if type(function) is FunctionType and function.__name__ == "_execute_subgraph":
+        fused: Mapping[Any, Any] = task.args[0]
+        return fused
+    return None
+
+
 def parts_of(name: Any, task: Any, depth: int = DEEP) -> Iterator[tuple[Any, Any]]:
     """Names and tasks that a task consists of: itself, or those that were fused into it.
 
@@ -257,11 +266,11 @@ def parts_of(name: Any, task: Any, depth: int = DEEP) -> Iterator[tuple[Any, Any
         Name of its key.
     task : GraphNode
     """
-    function = getattr(task, "func", None)
-    if getattr(function, "__name__", "") != "_execute_subgraph" or not depth:
+    fused = fused_into(task)
+    if fused is None or not depth:
         yield name, task
         return
-    for key, inner in task.args[0].items():
+    for key, inner in fused.items():
         inner_name = key_name(key)
         if isinstance(inner_name, str):
             if inner_name.startswith(_PLACEHOLDER):

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
-from cachingclient.bounded import Bounded
 from cachingclient.worker.sizes import measure
 
 if TYPE_CHECKING:
@@ -26,8 +25,10 @@ TOPIC = "cachingclient-memory"
 SIZE = "cachingclient-size"
 #: Milliseconds between two looks: two for each look that a worker takes by itself.
 INTERVAL = 50
-#: The same where the process is small.
-SELDOM = 200
+#: The same where the process is small: the least and the most, and bytes by which it may have grown
+#: a millisecond until the next look.
+SELDOM, RARELY = 200, 1000
+GROWTH = 2e6
 #: Seconds in which tasks that end need no look of their own.
 SOON = 0.005
 #: Share of the limit below which there is nothing to tell, and a change that is worth telling.
@@ -65,7 +66,7 @@ class MemoryWatch:
         #: whether the process is so large that small results count too
         self._high = True
         #: {key that runs: bytes of the process beside what tasks returned, when it began}
-        self._before = Bounded(MANY)  # those that fail are not heard of again
+        self._before: dict[Key, int] = {}
         self._failed = False
         _here.add(worker)
         worker.metrics[TOPIC] = self.metric
@@ -121,7 +122,7 @@ class MemoryWatch:
         process, spilled = reading["process"], reading["spilled"]
         self._high = process > HIGH * self.limit
         if self._timer is not None:
-            self._timer.callback_time = INTERVAL if self._high else SELDOM
+            self._timer.callback_time = INTERVAL if self._high else self._pause(process)
         high = max(process, self._told) > ATTENTION * self.limit
         grown = spilled - self._told_spilled > CHANGE * self.limit
         changed = abs(process - self._told) > CHANGE * self.limit and high
@@ -130,9 +131,15 @@ class MemoryWatch:
             message = {"action": TOPIC, "worker": self.worker.address, **reading}
             self.worker.log_event(TOPIC, message)
 
+    def _pause(self, process: int) -> float:
+        """Milliseconds in which a small process cannot get large."""
+        return min(max((HIGH * self.limit - process) / GROWTH, SELDOM), RARELY)
+
     def begins(self, key: Key) -> None:
         """A task begins."""
-        self._before.note(key, self._unmanaged)
+        self._before[key] = self._unmanaged
+        if len(self._before) > MANY:  # those that fail are not heard of again
+            del self._before[next(iter(self._before))]
 
     def came(self, key: Key, start: str) -> None:
         """A value has come into memory."""

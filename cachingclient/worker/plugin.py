@@ -185,16 +185,17 @@ class Hooks:
         if self.off:
             return self.plain_execute(key, stimulus_id=stimulus_id)
         self.memory.begins(key)
-        guarded = self.guarded(key)
+        ts = worker_task(self.worker, key)
+        # Cold work pays for each line: most of its tasks have no inputs.
+        guarded = self.guarded(ts) if ts is not None and ts.dependencies else None
         if guarded is None:
             return self.plain_execute(key, stimulus_id=stimulus_id)
         return self.execute_guarded(guarded, key, stimulus_id)
 
-    def guarded(self, key: Any) -> Guarded | None:
+    def guarded(self, ts: TaskState) -> Guarded | None:
         """The task as it should run; None if it may run as it is."""
         try:
-            ts = worker_task(self.worker, key)
-            if ts is None or not ts.dependencies or ts.run_spec is None:
+            if ts.run_spec is None:
                 return None
             verdict = self.verdict(ts.run_spec)
             if verdict == CLEAR or not in_threads(self.worker, ts):
