@@ -40,6 +40,7 @@ try:
     # Optimizers return graphs with legacy tasks, whose dependencies only this finds.
     # Tasks: references to other tasks are found, and keys renamed, in them.
     from dask._task_spec import Alias as Alias
+    from dask._task_spec import DataNode as DataNode
     from dask._task_spec import GraphNode as GraphNode
     from dask._task_spec import List as TaskList
     from dask._task_spec import Task as Task

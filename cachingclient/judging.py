@@ -20,6 +20,7 @@ from cachingclient.admission import (
     is_unshared,
     key_name,
 )
+from cachingclient.familiar import Familiar
 from cachingclient.tasks import (
     Looks,
     function_name,
@@ -135,8 +136,10 @@ class _Findings:
         self.wholes: dict[Any, set[Any]] = {}
         self._mutators: set[Any] = set()
         self._looks = Looks()
-        # Parts of fused tasks are looked at once a name; None where there is nothing to say.
+        #: {name of a task, or of a part of one: why it may not be kept, None if nothing is known}
         self._parts: dict[Any, str | None] = {}
+        #: {the same: what was looked at}
+        self._familiar: dict[Any, Familiar] = {}
         #: {name: what was fused into its last task}
         self._fused: dict[Any, Any] = {}
 
@@ -156,22 +159,34 @@ class _Findings:
                 self.deny(name, GIVEN)
         if is_barrier(task):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), P2P))
-        fused = fused_into(task)
-        if name not in self._fused or self._fused[name] is not fused:
-            self._fused[name] = fused
-            self._look_inside(name, task)
+        self._look_inside(name, task)
         if self._mutators and (name in self._mutators or self._mutates(name, task)):
             self.local.update(dict.fromkeys(_handed_over(task, self.graph), WRITTEN))
         self._note_dependencies(name, task)
 
     def _look_inside(self, name: Any, task: Any) -> None:
-        for part, inner in parts_of(name, task):
-            if part is not name:
-                self.wholes.setdefault(part, set()).add(name)
-            if part not in self._parts:
-                self._parts[part] = self._reason(part, inner)
-            if (reason := self._parts[part]) is not None:
-                self.deny(name, reason)
+        fused = fused_into(task)
+        if fused is None:
+            self._look_at(name, name, task)
+            return
+        if self._fused.get(name) is not fused:
+            self._fused[name] = fused
+            for part, inner in parts_of(name, task):
+                if part is not name:
+                    self.wholes.setdefault(part, set()).add(name)
+                self._look_at(name, part, inner)
+        if given := (*task.args[1:], *task.kwargs.values()):
+            self._look_at(name, name, given)
+
+    def _look_at(self, name: Any, part: Any, task: Any) -> None:
+        """Look at a part of a task, or at what it is given, where it has something new in it."""
+        familiar = self._familiar.get(part)
+        if familiar is None:
+            familiar = self._familiar[part] = Familiar()
+        if not familiar.meet(task):
+            self._parts[part] = self._parts.get(part) or self._reason(part, task)
+        if (reason := self._parts.get(part)) is not None:
+            self.deny(name, reason)
 
     def _follows_barrier(self, task: Any) -> bool:
         """Whether a task is an output of a P2P shuffle."""

@@ -248,6 +248,23 @@ def _without_index(name: str) -> str:
     return _INDEX.sub("", name)
 
 
+@lru_cache(1_000)
+def holds_nothing(kind: type) -> bool:
+    """Whether values of a type are neither functions nor what may hold some.
+
+    Examples
+    --------
+    >>> holds_nothing(int), holds_nothing(list), holds_nothing(type(abs))
+    (True, False, False)
+    """
+    return not (
+        any("__call__" in vars(c) for c in kind.__mro__)
+        or hasattr(kind, "dependencies")
+        or issubclass(kind, (tuple, list, set, Mapping))
+        or is_own(kind)
+    )
+
+
 def fused_into(task: Any) -> Mapping[Any, Any] | None:
     """Tasks that were fused into one, if it is of these; tasks of a layer may share the object."""
     function = getattr(task, "func", None)

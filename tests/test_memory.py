@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 
@@ -21,7 +22,7 @@ from cachingclient import Client
 from cachingclient.admission import NO_MEMORY
 from cachingclient.scheduler import pressure
 from cachingclient.scheduler.heartbeats import OPERATION
-from cachingclient.worker.memory import TOPIC
+from cachingclient.worker.memory import INTERVAL, RARELY, SOON, TOPIC
 
 MB = 10**6
 META = np.empty((0,))
@@ -493,3 +494,28 @@ async def test_workers_tell_what_is_read_of_them():
         assert ws.metrics[TOPIC]["managed"] == ws.metrics["managed_bytes"] == MB
         assert {"memory", "spilled_bytes"} <= set(ws.metrics)
         assert set(ws.metrics["spilled_bytes"]) == {"memory", "disk"}
+
+
+async def looks_sooner(dask_worker):
+    """Whether the timer of a worker starts anew, and how long it waits, before and after."""
+    (guard,) = (p for p in dask_worker.plugins.values() if hasattr(p, "hooks"))
+    watch = guard.hooks[id(dask_worker)].memory
+    timer, started = watch._timer, asyncio.Event()
+    process = 0.01 * watch.limit
+    dask_worker.monitor.get_process_memory = lambda: int(process)
+    while timer.callback_time <= INTERVAL:
+        await asyncio.sleep(0.01)
+    before, start = timer.callback_time, timer.start
+    timer.start = lambda: (start(), started.set())
+    process = 0.35 * watch.limit
+    await asyncio.sleep(SOON)
+    watch.look()
+    await asyncio.wait_for(started.wait(), 10)
+    return before, timer.callback_time, timer.is_running()
+
+
+def test_a_process_that_has_grown_is_looked_at_sooner():
+    """By a result that came: the timer would not come for a while."""
+    with Client(**{**helpers.PROCESS, "memory_limit": "64GiB"}) as client:
+        [found] = client.run(looks_sooner).values()
+    assert found == (RARELY, INTERVAL, True)

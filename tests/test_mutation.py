@@ -504,9 +504,13 @@ def test_tasks_of_one_name_with_other_tasks_in_them(guarded):
     harmful = Task.fuse(Task("m", zero, x), asked)
     assert harmless.key == harmful.key == key
     ts = SimpleNamespace(dependencies={"x"}, run_spec=harmless, annotations={})
-    assert hooks.guarded(ts) is None
-    ts.run_spec = harmful
-    assert hooks.guarded(ts) is not None
+    hooks.worker.state.tasks[key] = ts
+    try:
+        assert hooks.guarded(key) is None
+        ts.run_spec = harmful
+        assert hooks.guarded(key) is not None
+    finally:
+        del hooks.worker.state.tasks[key]
 
 
 def test_tasks_of_dask_are_cleared():

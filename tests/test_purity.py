@@ -12,6 +12,8 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
+from dask._task_spec import Task
+from dask.highlevelgraph import HighLevelGraph
 from helpers import calls, count, forgotten, held, ran, wait_until
 
 META = np.empty((0,))
@@ -476,3 +478,58 @@ def test_published_collection(client):
     assert y.mean().compute() == 2
     client.unpublish_dataset("x")
     assert ran() == 4
+
+
+# -- tasks of one layer that call different functions --------------------------------
+
+
+def called(function):
+    count()
+    return pd.DataFrame({"a": [function()]})
+
+
+def one():
+    return 1
+
+
+@pytest.mark.parametrize("optimize", [True, False])
+@pytest.mark.parametrize("functions", [[one, time.time_ns], [one, one, one, time.time_ns]])
+def test_all_functions_of_a_frame_of_functions(compute, functions, optimize):
+    """The first of its tasks tells nothing of the others."""
+
+    def ask():
+        frame = dd.from_map(called, functions, meta=pd.DataFrame({"a": [1]}))
+        return compute(frame.a.sum(), optimize_graph=optimize)
+
+    assert ask() != ask()
+    assert ran() == 2 * len(functions)
+
+
+def test_a_frame_of_functions(compute):
+    def ask():
+        frame = dd.from_map(called, [one, one], meta=pd.DataFrame({"a": [1]}))
+        return compute(frame.a.sum())
+
+    assert (ask(), ask()) == (2, 2)
+    assert ran() == 2
+
+
+def fed(function):
+    count()
+    return np.array([function()])
+
+
+@pytest.mark.parametrize("wrap", [lambda task, key: task, lambda task, key: Task(key, abs, task)])
+def test_all_functions_of_a_layer_that_somebody_made(compute, wrap):
+    name = "fed-" + 32 * "0"
+
+    def ask():
+        keys = [(name, i) for i in range(3)]
+        layer = {
+            key: wrap(Task(key, fed, f), key) for key, f in zip(keys, (one, one, time.time_ns))
+        }
+        graph = HighLevelGraph.from_collections(name, layer)
+        return compute(da.Array(graph, name, ((1, 1, 1),), dtype="i8").sum())
+
+    assert ask() != ask()
+    assert ran() == 6

@@ -15,18 +15,17 @@ from __future__ import annotations
 
 import operator
 import sys
-from collections.abc import Mapping
-from functools import lru_cache, partial
+from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
 from cachingclient.admission import effect_of
-from cachingclient.inspection.objects import is_own
 from cachingclient.internals import Alias, Task, TaskList
 from cachingclient.tasks import (
     MACHINERY,
     MANY_PARTS,
     function_name,
+    holds_nothing,
     is_cheap,
     parts_of,
     task_functions,
@@ -110,7 +109,7 @@ def _is_plain(task: Any) -> bool:
         if left < 0:  # or it contains itself
             return False
         kind: Any = type(part)
-        if _holds_nothing(kind) or kind is Alias or part is list or part is tuple:
+        if holds_nothing(kind) or kind is Alias or part is list or part is tuple:
             continue
         if kind is Task:
             if part.kwargs:
@@ -160,18 +159,7 @@ def _is_flat(value: Any) -> bool:
 
 def _is_data(value: Any) -> bool:
     kind: Any = type(value)
-    return _holds_nothing(kind)
-
-
-@lru_cache(1_000)
-def _holds_nothing(kind: type) -> bool:
-    """Whether values of a type are neither functions nor what may hold some."""
-    return not (
-        any("__call__" in vars(c) for c in kind.__mro__)
-        or hasattr(kind, "dependencies")
-        or issubclass(kind, (tuple, list, set, Mapping))
-        or is_own(kind)
-    )
+    return holds_nothing(kind)
 
 
 def _named_verdict(function: Any) -> int:

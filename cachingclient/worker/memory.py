@@ -25,9 +25,9 @@ TOPIC = "cachingclient-memory"
 SIZE = "cachingclient-size"
 #: Milliseconds between two looks: two for each look that a worker takes by itself.
 INTERVAL = 50
-#: The same where the process is small: the least and the most, and bytes by which it may have grown
-#: a millisecond until the next look.
-SELDOM, RARELY = 200, 1000
+#: The same where the process is small: the least and the most, and bytes a millisecond by which
+#: each of its threads may make it grow.
+SELDOM, RARELY = 200, 500
 GROWTH = 2e6
 #: Seconds in which tasks that end need no look of their own.
 SOON = 0.005
@@ -120,9 +120,11 @@ class MemoryWatch:
         self._looked = now
         reading = self.reading()
         process, spilled = reading["process"], reading["spilled"]
-        self._high = process > HIGH * self.limit
+        was_high, self._high = self._high, process > HIGH * self.limit
         if self._timer is not None:
             self._timer.callback_time = INTERVAL if self._high else self._pause(process)
+            if self._high and not was_high:
+                self.worker.loop.add_callback(self._sooner)
         high = max(process, self._told) > ATTENTION * self.limit
         grown = spilled - self._told_spilled > CHANGE * self.limit
         changed = abs(process - self._told) > CHANGE * self.limit and high
@@ -131,9 +133,16 @@ class MemoryWatch:
             message = {"action": TOPIC, "worker": self.worker.address, **reading}
             self.worker.log_event(TOPIC, message)
 
+    def _sooner(self) -> None:
+        """Have the next look come as soon as it has to come now."""
+        if self._timer is not None and self._timer.is_running():
+            self._timer.stop()
+            self._timer.start()
+
     def _pause(self, process: int) -> float:
         """Milliseconds in which a small process cannot get large."""
-        return min(max((HIGH * self.limit - process) / GROWTH, SELDOM), RARELY)
+        growth = GROWTH * self.worker.state.nthreads
+        return min(max((HIGH * self.limit - process) / growth, SELDOM), RARELY)
 
     def begins(self, key: Key) -> None:
         """A task begins."""

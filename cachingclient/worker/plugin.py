@@ -185,17 +185,16 @@ class Hooks:
         if self.off:
             return self.plain_execute(key, stimulus_id=stimulus_id)
         self.memory.begins(key)
-        ts = worker_task(self.worker, key)
-        # Cold work pays for each line: most of its tasks have no inputs.
-        guarded = self.guarded(ts) if ts is not None and ts.dependencies else None
+        guarded = self.guarded(key)
         if guarded is None:
             return self.plain_execute(key, stimulus_id=stimulus_id)
         return self.execute_guarded(guarded, key, stimulus_id)
 
-    def guarded(self, ts: TaskState) -> Guarded | None:
+    def guarded(self, key: Any) -> Guarded | None:
         """The task as it should run; None if it may run as it is."""
         try:
-            if ts.run_spec is None:
+            ts = worker_task(self.worker, key)
+            if ts is None or not ts.dependencies or ts.run_spec is None:
                 return None
             verdict = self.verdict(ts.run_spec)
             if verdict == CLEAR or not in_threads(self.worker, ts):
