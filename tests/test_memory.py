@@ -204,23 +204,6 @@ async def test_what_users_hold_takes_the_place_of_what_is_kept():
 
 
 @gen_test(config=FAST)
-async def test_what_others_use_goes_with_them_where_memory_is_short():
-    """It would stay when they have done with it, until somebody looks again."""
-    async with Cluster() as c:
-        free, _ = await c.ask(block, 2)
-        used = c.submit(block, 1)
-        await used
-        assert c.kept(c.workers[0]) == {used.key, free}
-        # More than both take would be missing.
-        larger = c.submit(block, 3, 6 * MB)
-        await larger
-        assert not c.kept(c.workers[0])
-        assert c.scheduler.tasks[used.key].state == "memory"
-        used.release()
-        await until(lambda: used.key not in c.scheduler.tasks)
-
-
-@gen_test(config=FAST)
 async def test_a_paused_worker_gives_all():
     async with Cluster() as c:
         for on in (0, 1):
