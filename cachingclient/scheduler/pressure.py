@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 import os
 import time
-from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import dask
@@ -251,8 +250,7 @@ class Pressure:
         excess = self._excess(ws, tolerance)
         start = time.monotonic()
         if excess and start >= self._search_at.get(ws.address, 0):
-            ours = self._only_ours(kept)
-            victims = self._relieve(ws, ours, excess) + self._relieve_later(kept, ours, excess)
+            victims = self._relieve(ws, self._only_ours(kept), excess)
             if not victims:
                 now = time.monotonic()
                 self._search_at[ws.address] = now + (now - start) / SEARCH
@@ -269,18 +267,6 @@ class Pressure:
             victims += ledger.relieve(rest[:-MANY], math.inf)
         self._load(ws).gave(sum(hidden[k] for k in victims))
         return victims
-
-    def _relieve_later(self, kept: Collection[Key], ours: list[Key], excess: float) -> list[Key]:
-        """Let go of what others use, where the rest is not enough: it goes with them then.
-
-        Until somebody looked again it would be in the way, and be spilled.
-        """
-        ledger, tasks = self.plugin.ledger, self.scheduler.tasks
-        missing = excess - sum(tasks[k].get_nbytes() for k in ours if k in tasks)
-        if missing <= 0 or self.plugin.submissions.any():
-            return []
-        free = set(ours)
-        return ledger.relieve([k for k in kept if k in ledger and k not in free], missing)
 
     def _only_ours(self, keys: Any) -> list[Key]:
         """Those that are in memory for the cache alone: others free no memory yet."""
