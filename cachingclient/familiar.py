@@ -19,7 +19,7 @@ class Familiar:
 
     Examples
     --------
-    >>> from dask._task_spec import Task, TaskRef
+    >>> from cachingclient.internals import TaskRef
     >>> familiar = Familiar()
     >>> [familiar.meet(Task(f, map, f, TaskRef("x"))) for f in (abs, abs, len, abs)]
     [False, True, False, True]
