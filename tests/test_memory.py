@@ -398,10 +398,8 @@ def test_large_results_one_after_the_other(make):
     with dask.config.set({"cachingclient.min-cost": "1ms"}), Client(**how) as client:
         [address] = client.run(os.getpid)
         before = client.run(state)
-        kept = value = 0
-        # Where the machine is busy a worker's readings come late, and all is let go for safety.
-        while value < 3 or (kept <= 10 * 2**20 and value < 12):
-            value += 1
+        kept = 0
+        for value in range(3):
             parts = [dask.delayed(slow, pure=True)(make, i, value, 10 * 2**20) for i in range(10)]
             assert dask.delayed(count_of, pure=True)(parts).compute() == 10
             assert len(dask.delayed(types_of, pure=True)(parts).compute()) == 1

@@ -60,8 +60,6 @@ class Keeper:
     def __init__(self, plugin: CachePlugin, kept: Callable[[str, list[Key]], Any]) -> None:
         self.plugin = plugin
         self.min_cost = plugin.settings["min_cost"]
-        #: seconds of a task of its own that is too cheap whatever else is said of it
-        self._quick = self.min_cost - OVERHEAD - REQUEST_OVERHEAD
         self._too_cheap = f"took less than min-cost ({self.min_cost * 1000:g} ms)"
         self._passing = (
             f"nothing that is held needs it, and it took less than {PASSING} times min-cost, or "
@@ -69,10 +67,9 @@ class Keeper:
         )
         self._kept = kept
         self._shapes = Shapes()
-        #: tasks that ran: key, name (None where it was not needed yet) and prefix; seconds that it
-        #: and what it needed had cost, its own, and those that its function took; bytes; when it
-        #: ended, the threads there were, and whether there was more to do; why it is not kept, if
-        #: that is known already
+        #: tasks that ran: key, name and prefix; seconds that it and what it needed had cost, its
+        #: own, and those that its function took; bytes; when it ended, the threads there were,
+        #: and whether there was more to do; why it is not kept, if that is known already
         self._ran: list[tuple[Any, ...]] = []
 
     def finished(self, ts: TaskState, startstops: Sequence[dict[str, Any]]) -> None:
@@ -87,14 +84,6 @@ class Keeper:
                 ran = span["stop"] - span["start"]
                 break
         seconds = ran + OVERHEAD
-        now, threads, busy = time.monotonic(), scheduler.total_nthreads, bool(scheduler.queued)
-        if not ts.dependencies and ran < self._quick and self._is_plain(ts):
-            books.paid.ran(key, None, seconds)
-            row = key, None, ts.prefix.name, seconds, seconds, ran, ts.nbytes
-            self._ran.append((*row, now, threads, busy, self._too_cheap))
-            if len(self._ran) >= TOGETHER or not plugin.pressure.is_small(ts):
-                self.settle()
-            return
         name = key_name(key)
         sharing = [(d.key, len(d.dependents)) for d in ts.dependencies] if ts.dependencies else ()
         paid = books.paid.ran(key, name, seconds, sharing)
@@ -116,6 +105,7 @@ class Keeper:
                 elif worth < self.min_cost * PASSING or seconds < self.min_cost:
                     why = self._cheap(key, name, worth)
         row = key, name, ts.prefix.name, paid, seconds, ran, ts.nbytes
+        now, threads, busy = time.monotonic(), scheduler.total_nthreads, bool(scheduler.queued)
         self._ran.append((*row, now, threads, busy, why))
         if allowed and why is None:
             ledger.ran(key, seconds)
@@ -140,9 +130,6 @@ class Keeper:
         durations, overhead, pressure = plugin.durations, plugin.overhead, plugin.pressure
         refused, ledger = plugin.books.refused, plugin.ledger
         for key, name, prefix, paid, seconds, ran, nbytes, now, threads, busy, why in rows:
-            if name is None:
-                name = key_name(key)
-                why = why if name in plugin.books.allowed else None
             durations.ran(name, paid, nbytes)
             overhead.ran(now, ran, threads, busy)
             pressure.ran(key, prefix, nbytes)
@@ -154,13 +141,6 @@ class Keeper:
     def restart(self) -> None:
         """All tasks are gone, and what was learnt."""
         self._ran = []
-
-    def _is_plain(self, ts: TaskState) -> bool:
-        """Whether no more has to be known of a task than how long it took."""
-        books = self.plugin.books
-        if books.tainted or books.pinned or self.plugin.ledger.journal is not None:
-            return False
-        return not (ts.who_wants or ts.actor) and readable_again(ts.type)
 
     def _cheap(self, key: Key, name: Any, paid: float) -> str | None:
         """Why a key that is not dear is not worth keeping."""

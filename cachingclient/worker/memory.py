@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
+from cachingclient.bounded import Bounded
 from cachingclient.worker.sizes import measure
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class MemoryWatch:
         #: whether the process is so large that small results count too
         self._high = True
         #: {key that runs: bytes of the process beside what tasks returned, when it began}
-        self._before: dict[Key, int] = {}
+        self._before = Bounded(MANY)  # those that fail are not heard of again
         self._failed = False
         _here.add(worker)
         worker.metrics[TOPIC] = self.metric
@@ -146,9 +147,7 @@ class MemoryWatch:
 
     def begins(self, key: Key) -> None:
         """A task begins."""
-        self._before[key] = self._unmanaged
-        if len(self._before) > MANY:  # those that fail are not heard of again
-            del self._before[next(iter(self._before))]
+        self._before.note(key, self._unmanaged)
 
     def came(self, key: Key, start: str) -> None:
         """A value has come into memory."""
