@@ -139,8 +139,9 @@ def _is_cleared(function: Any, nargs: int) -> bool:
         keywords = function.keywords
         if function.args or names.asks_for_it(keywords):
             return False
-        if not all(_is_data(v) or _is_flat(v) for v in keywords.values()):
-            return False
+        for value in keywords.values():
+            if not (_is_data(value) or _is_flat(value)):
+                return False
         return _is_cleared(function.func, nargs)
     if kind.__name__ == "Compose" and isinstance(getattr(function, "funcs", None), tuple):
         return all(_is_cleared(inner, nargs) for inner in (function.first, *function.funcs))

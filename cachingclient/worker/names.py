@@ -9,6 +9,7 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Any
 
 #: Modules whose functions leave their arguments alone, unless told otherwise.
@@ -84,6 +85,11 @@ def asks_for_it(names: Iterable[Any], keywords: frozenset[str] = KEYWORDS) -> bo
     >>> asks_for_it(["axis", "out"]), asks_for_it(["axis"]), asks_for_it(["overwrite_x"])
     (True, False, True)
     """
+    return _asks(tuple(names), keywords)
+
+
+@lru_cache(1_000)
+def _asks(names: tuple[Any, ...], keywords: frozenset[str]) -> bool:
     return any(n in keywords or n.startswith("overwrite") for n in names if isinstance(n, str))
 
 
