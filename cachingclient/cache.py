@@ -14,7 +14,7 @@ from dask.utils import format_bytes
 from cachingclient import internals
 from cachingclient.admission import key_name
 from cachingclient.config import parse_limit
-from cachingclient.explaining import Explanation
+from cachingclient.explaining import DISABLED, Explanation
 from cachingclient.info import CacheInfo, Entries, entries_from_message, from_message
 from cachingclient.panel import with_panel
 from cachingclient.recording import Recording, open_trace
@@ -115,10 +115,11 @@ class Cache:
         session = self._session
         # In this thread: dask may compute statistics of files for it.
         expr = internals.as_computed(collection)
+        disabled = DISABLED if session.is_disabled() else ""
 
         async def explain() -> Explanation:
             found = await session.explain(expr)
-            absent = session.absent()
+            absent = session.absent() or disabled
             return found.without_cache(absent) if absent else found
 
         return session.client.sync(explain)

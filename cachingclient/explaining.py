@@ -30,6 +30,10 @@ WOULD = "would be kept"
 NOT = "not kept"
 FUSED = "fused"
 NEEDLESS = "not needed"
+_BY_CACHE = (REUSED, IN_PART, WOULD, NEEDLESS)
+
+#: Why nothing is, where the user said so.
+DISABLED = "inside of cache.disabled()"
 
 
 class Row(NamedTuple):
@@ -75,14 +79,14 @@ class Explanation(tuple[Row, ...]):
         return as_html(_EXPLANATION, self, EMPTY)
 
     def without_cache(self, why: str) -> Explanation:
-        """The same where nothing is kept, whatever it is.
+        """The same where nothing is kept, nor used that is.
 
         Parameters
         ----------
         why : str
         """
         return Explanation(
-            row._replace(status=NOT, why=why) if row.status == WOULD else row for row in self
+            row._replace(status=NOT, why=why) if row.status in _BY_CACHE else row for row in self
         )
 
 

@@ -323,6 +323,10 @@ class Session:
         finally:
             _disabled.reset(token)
 
+    def is_disabled(self) -> bool:
+        """Whether this is inside such a context."""
+        return id(self) in _disabled.get()
+
     @contextlib.contextmanager
     def purity(self, kwargs: dict[str, Any], many: bool = False) -> Iterator[None]:
         """Note whether purity was said, around a submit or map.
@@ -374,7 +378,7 @@ class Session:
             if pure is None and internals.is_submitted(kw):
                 # A subclass went past the methods that note it.
                 pure = False
-            wish = Wish.now(pure, id(self) in _disabled.get())
+            wish = Wish.now(pure, self.is_disabled())
             send = Sending(self, plain, keys, args, kw).prepare(expr, wish)
         except Exception as e:
             logger.exception("A computation is sent as a plain client would send it")

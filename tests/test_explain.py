@@ -41,6 +41,16 @@ def test_would_be_kept_then_reused(keen):
     assert ran() == 4, "explaining runs nothing"
 
 
+def test_disabled(keen):
+    x = build()
+    x.sum().compute()
+    with keen.cache.disabled():
+        found = row(keen, x.mean(), "slow")
+        assert found[1:5] == ("not kept", 4, 4, "inside of cache.disabled()")
+        assert row(keen, x.sum(), "finalize").status == "not kept"
+    assert row(keen, x.mean(), "slow").status == "reused"
+
+
 def test_in_part(keen):
     x = build()
     x[:4].sum().compute()
