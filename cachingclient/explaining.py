@@ -110,6 +110,7 @@ async def explain(
     rules: Rules,
     remarks: Mapping[Any, str],
     ask: Callable[[list[str]], Awaitable[Mapping[str, Mapping[str, Any]]]],
+    kept_of: Callable[[list[Key]], Awaitable[Iterable[Key]]],
     choose: Callable[[Mapping[str, list[str]], Mapping[str, int]], Awaitable[Iterable[str]]],
 ) -> Explanation:
     """Explain a planned computation, without running any of it.
@@ -127,6 +128,8 @@ async def explain(
         {name: what there is to say of the sources that it reads}
     ask : callable
         Asks the scheduler for what it knows of names.
+    kept_of : callable
+        Asks it which of some keys are kept.
     choose : callable
         Asks it for the layers that would get a barrier, by what needs them and their sizes.
     """
@@ -150,34 +153,38 @@ async def explain(
     counts = Counter(str(key_name(k)) for k in graph)
     hidden = {n: size for n, size in _layers(plan) if n not in counts}
     known = await ask([*counts, *hidden])
-    # Of a layer of which a part is needed any part may be kept: what is kept whole is certain.
-    usable = {
-        n for n, c in counts.items() if known.get(n, {}).get("kept", 0) >= max(c, sizes.get(n, 0))
-    }
-    usable -= verdict.denied.keys()
+    # Some keys of a layer may be kept, and others needed.
+    some = [k for k in graph if known.get(str(key_name(k)), {}).get("kept")]
+    kept = set(await kept_of(some)) if some else set()
+    usable = {k for k in kept if key_name(k) not in verdict.denied}
     needed = {str(n) for n in _needed(graph, flatten(plan.expr.__dask_keys__()), usable)}
+    here = Counter(str(key_name(k)) for k in kept)
+
+    def row(name: str, keys: int, reason: str | None, kept: int) -> Row:
+        return _row(name, keys, kept, reason, known.get(name, {}), told.get(name, ""))
+
     rows = [
         (
-            _row(n, c, verdict.denied.get(n), known.get(n, {}), told.get(n, ""))
-            if n in needed or known.get(n, {}).get("kept")
+            row(n, c, verdict.denied.get(n), here[n])
+            if n in needed or here[n]
             else Row(n, NEEDLESS, c, 0, "what is made of it is kept")
         )
         for n, c in counts.items()
     ]
     rows += [
-        _row(n, size, plan.denied.get(n) or FUSED, known.get(n, {}), told.get(n, ""))
+        row(n, size, plan.denied.get(n) or FUSED, known.get(n, {}).get("kept", 0))
         for n, size in hidden.items()
     ]
     return Explanation(rows)
 
 
-def _needed(graph: Mapping[Key, Any], outputs: Iterable[Key], usable: Container[str]) -> set[Any]:
+def _needed(graph: Mapping[Key, Any], outputs: Iterable[Key], usable: Container[Key]) -> set[Any]:
     """Names that a walk from the outputs meets, where it ends at what is kept."""
     work = list(outputs)
     seen = set(work)
     while work:
         key = work.pop()
-        if key in graph and str(key_name(key)) not in usable:
+        if key in graph and key not in usable:
             new = graph[key].dependencies - seen
             seen |= new
             work.extend(new)
@@ -190,8 +197,9 @@ def _layers(plan: Plan) -> Iterator[tuple[str, int]]:
             yield str(name), len(layer)
 
 
-def _row(name: str, keys: int, reason: str | None, known: Mapping[str, Any], remark: str) -> Row:
-    kept = known.get("kept", 0)
+def _row(
+    name: str, keys: int, kept: int, reason: str | None, known: Mapping[str, Any], remark: str
+) -> Row:
     if remark.endswith("changed") and reason in (None, FUSED):
         return Row(name, WOULD, keys, 0, remark)
     if kept and (reason is None or reason == FUSED):

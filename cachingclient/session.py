@@ -420,6 +420,9 @@ class Session:
                 return {}
             return await self.call("explain", names=names, reads=reads)
 
+        async def kept_of(keys: list[Key]) -> Any:
+            return await self.call("kept_of", keys=keys)
+
         async def choose(dependents: Mapping[str, list[str]], sizes: Mapping[str, int]) -> Any:
             if not self.scheduler_id:
                 return ()
@@ -432,7 +435,7 @@ class Session:
             )
 
         rules = self.settings.rules
-        return await explain(plan, self.trusted, lifted, rules, seen.remarks, ask, choose)
+        return await explain(plan, self.trusted, lifted, rules, seen.remarks, ask, kept_of, choose)
 
     # -- cancelling ------------------------------------------------------------
 

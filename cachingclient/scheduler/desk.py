@@ -21,6 +21,8 @@ from cachingclient.scheduler.recorder import Recorder
 from cachingclient.version import VERSION
 
 if TYPE_CHECKING:
+    from dask.typing import Key
+
     from cachingclient.scheduler.plugin import CachePlugin
 
 logger = logging.getLogger("distributed.scheduler.cachingclient")
@@ -144,6 +146,10 @@ class Desk:
         """What is kept of layers, and why the rest is not."""
         return overview.explain(self.plugin, names, reads)
 
+    def kept_of(self, keys: Iterable[Key]) -> list[Key]:
+        """Which of some keys are kept."""
+        return [k for k in keys if k in self.plugin.ledger]
+
     def overview(self) -> dict[str, Any] | None:
         """What the cache is doing; None where it is switched off."""
         return None if self.plugin.off else overview.overview(self.plugin)
@@ -250,6 +256,7 @@ _METHODS: dict[str, Callable[..., Any]] = {
     "info": Desk.info,
     "entries": Desk.entries,
     "explain": Desk.explain,
+    "kept_of": Desk.kept_of,
     "overview": Desk.overview,
     "choose": Desk.choose,
     "clear": Desk.clear,
