@@ -23,7 +23,7 @@ NAMES = [
     "dashboard",
     "oneoff",
 ]
-#: What is in the extra `bench` and not in `test`
+#: What is in the extra `bench` and not in `test`; and they write by zarr 3
 NEEDS = {"images": "scipy", "learning": "sklearn", "oneoff": "scipy"}
 TINY = 0.001
 #: How many there are of what takes time even if it is tiny
@@ -57,6 +57,7 @@ def test_answers_are_equal(name, tmp_path, monkeypatch):
     """A plain client, ours and the expert's persist give the same answers."""
     if name in NEEDS:
         pytest.importorskip(NEEDS[name])
+        pytest.importorskip("zarr", minversion="3")
     one, making, sides = module("one"), module("making"), module("sides")
     for few, count in FEW.items():
         if hasattr(making.load(name), few):

@@ -24,6 +24,13 @@ from cachingclient.internals import Task
 from cachingclient.sources import Source, Sources, finding, fingerprints, watch
 from cachingclient.sources.source import ELSEWHERE
 
+ZARR_3 = hasattr(zarr.storage, "LocalStore")
+if ZARR_3:
+    from zarr.storage import FsspecStore, LocalStore
+else:  # Python 3.10 has no other
+    from zarr.storage import DirectoryStore as LocalStore
+    from zarr.storage import FSStore
+
 #: After all that a test has written: nothing is too young to be trusted.
 LATER = 10_000_000_000
 
@@ -80,13 +87,17 @@ def write_npy(path, value):
 
 
 def write_zarr(path, value):
-    zarr.create_array(path, data=np.full(100, value), chunks=(25,), overwrite=True)
+    zarr.open_array(path, mode="w", shape=(100,), chunks=(25,), dtype="i8")[:] = value
+
+
+def of_fsspec(url):
+    return FsspecStore.from_url(url) if ZARR_3 else FSStore(url)
 
 
 def write_zarr_in_place(path, value):
     """As dask writes to a path: the files keep their inodes, and directories their times."""
     if os.path.exists(path):
-        zarr.open_array(zarr.storage.FsspecStore.from_url(f"file://{path}"))[:] = value
+        zarr.open_array(of_fsspec(f"file://{path}"), mode="r+")[:] = value
     else:
         write_zarr(path, value)
 
@@ -476,7 +487,7 @@ def test_directories_in_memory(sources, memory):
     lazy = da.from_zarr("memory://top/x.zarr")
     first = digests(sources, lazy)
     assert first and digests(sources, lazy) == first
-    zarr.open_array("memory://top/x.zarr")[:] = 2
+    zarr.open_array("memory://top/x.zarr", mode="r+")[:] = 2
     assert digests(sources, lazy) != first
 
 
@@ -506,7 +517,7 @@ def test_what_has_no_fingerprint(sources):
         dask.delayed(query, pure=True)(),
         dask.delayed(download, pure=True)(),
         load_npy(os.devnull),
-        da.from_zarr(zarr.create_array(zarr.storage.MemoryStore(), data=np.ones(4))),
+        da.from_zarr(zarr.open_array(zarr.storage.MemoryStore(), mode="w", shape=4, dtype="f8")),
     ]
     for x in lazy:
         found = find(sources, x)
@@ -580,13 +591,14 @@ def test_hdf5_and_netcdf(sources):
 def test_zarr_stores(sources, here):
     write_xarray("x.zarr", 1)
     things = {
-        "x.zarr": [zarr.open_group("x.zarr", mode="r"), zarr.storage.LocalStore("x.zarr")],
+        "x.zarr": [zarr.open_group("x.zarr", mode="r"), LocalStore("x.zarr")],
         "x.zarr/a": [zarr.open_group("x.zarr", mode="r")["a"]],
         "x.zip": [zarr.storage.ZipStore("x.zip", mode="w")],
     }
     for path, of_path in things.items():
         for thing in of_path:
-            assert sources.of_tasks({"a": Task("a", print, thing)}) == {"a": {Source(path)}}
+            (found,) = sources.of_tasks({"a": Task("a", print, thing)})["a"]
+            assert Path(found.path).absolute() == here / path
 
 
 def test_arrow_datasets(sources, here):

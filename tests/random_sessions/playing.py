@@ -125,7 +125,7 @@ def write_zarr(path: str, n: int) -> None:
     import zarr
 
     shutil.rmtree(path, ignore_errors=True)
-    zarr.create_array(path, data=np.full(8, n), chunks=(4,))
+    zarr.open_array(path, mode="w", shape=(8,), chunks=(4,), dtype="i8")[:] = n
 
 
 class Target:
