@@ -190,9 +190,9 @@ def cancel_one(future: Future, reason: str | None, msg: str | None) -> None:
     future._state.cancel(reason=reason, msg=msg)
 
 
-def live_references(client: Client, key: Key) -> int:
-    """How many futures of a key are alive."""
-    return client.refcount.get(key, 0)
+def is_released(future: Future) -> bool:
+    """Whether a future waits for its key no more, though somebody has the object."""
+    return future._cleared
 
 
 # -- scheduler ------------------------------------------------------------------

@@ -115,8 +115,13 @@ class Sending:
             if plan.alive.get(n)
         }
         session.departed.watch({**layers, **steps.held})
+        seen = session.watch.look(expr)
+        if seen.changed and plan.renamed:
+            # Who gave up the last answer may not have been heard yet: it is another one now.
+            session.cancelled.note_all(plan.renamed.values())
+            plan = make_plan(expr, settings, session.trusted, said, session.cancelled)
         plan.alive = {**gone, **plan.alive, **steps.alive}
-        return self._planned(plan, session.watch.look(expr), wish)
+        return self._planned(plan, seen, wish)
 
     # -- tasks as they are: the scheduler culls them, and hears of their names before ------
 
@@ -247,6 +252,7 @@ class Sending:
             new = renamed.get(key, key)
             given[key] = Future(new, self.session.client) if new in taken else futures[new]
             taken.add(new)
+        self.session.answers.add(given[k] for k in self.keys if k in renamed)
         return given
 
 

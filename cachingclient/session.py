@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
 from socket import gethostname
@@ -19,6 +18,7 @@ from distributed.protocol.pickle import dumps
 from distributed.utils import get_ip
 
 from cachingclient import internals
+from cachingclient.answers import Answers
 from cachingclient.bounded import Bounded
 from cachingclient.carrying import carried, lacks_package
 from cachingclient.config import Settings
@@ -85,6 +85,7 @@ class Session:
         self.pending = PendingJobs()
         self.trusted = Bounded(REMEMBERED)
         self.finals = Bounded(REMEMBERED)
+        self.answers = Answers()
         self.watch = Watch(settings.checksums)
         self.departed = Departed()
         #: id of the scheduler, while it keeps results for this client
@@ -445,14 +446,21 @@ class Session:
         futures: Any,
         reason: str | None = None,
         msg: str | None = None,
+        force: bool = False,
         **kwargs: Any,
     ) -> Any:
         """Cancel futures, as `plain` would."""
         rest = self.cancel_alone(futures, reason, msg)
-        return await plain(rest, reason=reason, msg=msg, **kwargs)
+        finals = [f for f in rest if f.key in self.finals]
+        if not force or not finals:
+            return await plain(rest, reason=reason, msg=msg, force=force, **kwargs)
+        # Other clients have it for themselves, where equal computations have other keys.
+        await plain(finals, reason=reason, msg=msg, force=False, **kwargs)
+        others = [f for f in rest if f.key not in self.finals]
+        return await plain(others, reason=reason, msg=msg, force=True, **kwargs)
 
     def cancel_alone(self, futures: Any, reason: str | None, msg: str | None) -> list[Future]:
-        """Cancel futures whose key others share, which plain dask would have kept apart.
+        """Cancel futures whose key other computations share, which plain dask keeps apart.
 
         Returns
         -------
@@ -460,18 +468,17 @@ class Session:
             Those that the client has to cancel itself.
         """
         rest, mine = [], {id(f): f for f in futures_of(futures)}.values()
-        same = Counter(f.key for f in mine)
         for future in mine:
-            if future.key in self.finals and self._is_shared(future.key, same[future.key]):
+            if future.key in self.finals and self._is_shared(future.key, mine):
                 self._cancel_one(future, reason, msg)
             else:
                 rest.append(future)
         self.cancelled.note_all(f.key for f in rest if f.key in self.finals)
         return rest
 
-    def _is_shared(self, key: Key, mine: int) -> bool:
+    def _is_shared(self, key: Key, mine: Collection[Future]) -> bool:
         try:
-            return internals.live_references(self.client, key) > mine
+            return self.answers.is_shared(key, mine)
         except Exception as e:
             # Nobody knows: what others may wait for goes on.
             logger.exception("Nobody can tell who shares a future")

@@ -8,7 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
-from distributed import CancelledError, wait
+from distributed import CancelledError, Future, Queue, Variable, wait
 from helpers import INPROC, calls, count, forgotten, ran, validate, wait_until
 
 from cachingclient import Client
@@ -53,6 +53,57 @@ def test_one_of_two_is_cancelled_when_done(client):
     f.cancel()
     assert f.cancelled()
     assert g.result() == 16
+
+
+def handle(client, future, how):
+    """Another future of the same computation, as plain dask makes it."""
+    if how == "key":
+        return Future(future.key, client)
+    if how == "dataset":
+        client.publish_dataset(cancelled=future)
+        return client.get_dataset("cancelled")
+    place = (Variable if how == "variable" else Queue)("cancelled", client=client)
+    (place.set if how == "variable" else place.put)(future)
+    return place.get()
+
+
+@pytest.mark.parametrize("how", ["key", "variable", "queue", "dataset"])
+def test_a_handle_is_the_same_computation(client, how):
+    f = client.compute(build(blocks=40).sum())
+    wait_until(lambda: calls() >= 1)
+    client.cancel(handle(client, f, how))
+    with pytest.raises(CancelledError):
+        f.result()
+
+
+@pytest.mark.parametrize("how", ["key", "variable"])
+def test_a_handle_of_one_of_two(client, how):
+    x = build()
+    f, g = client.compute(x.sum()), client.compute(x.sum())
+    client.cancel(handle(client, f, how))
+    assert f.result() == g.result() == 16
+
+
+def test_one_whose_other_was_released(client):
+    x = build(blocks=40)
+    f, g = client.compute(x.sum()), client.compute(x.sum())
+    g.release()
+    wait_until(lambda: calls() >= 1)
+    client.cancel(Future(f.key, client))
+    with pytest.raises(CancelledError):
+        f.result()
+
+
+@pytest.mark.parametrize("done", [False, True])
+def test_forced_leaves_equal_computations_of_others_alone(client, done):
+    with Client(client.scheduler.address, set_as_default=False) as other:
+        x = build()
+        f, g = client.compute(x.sum()), other.compute(x.sum())
+        if done:
+            wait([f, g])
+        client.cancel(f, force=True)
+        assert g.result(timeout=30) == 16
+        assert f.cancelled() and not g.cancelled()
 
 
 def test_both_are_cancelled(client):

@@ -353,6 +353,19 @@ def test_fire_and_forget(client):
     gone_or_held(client, new)
     fire_and_forget(client.compute(build().sum()))
     wait_until(lambda: calls() >= 5)
+    # One that is there, and not kept: somebody else has just asked for it.
+    with Client(client.scheduler.address, set_as_default=False) as other:
+        h = other.compute(build(7).sum())
+        h.result()
+        if is_caching(client):
+            client.cache.clear()
+        f = client.compute(build(7).sum())
+        fire_and_forget(f)
+        assert f.result() == 32
+        key = f.key
+        assert client.submit(slow, 7, pure=True).result() == 8, "all that was said was heard"
+        del f, h
+        gone_or_held(client, key)
     assert client.submit(slow, 5, pure=True).result() == 6
     assert client.status == "running"
 

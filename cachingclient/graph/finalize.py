@@ -36,6 +36,17 @@ PREFIX = "finalize-hlgfinalizecompute-"
 MANY_KEYS = 1000
 
 
+def is_final(key: Key) -> bool:
+    """Whether a key is the final result of a computation, which plain dask shares with nobody.
+
+    Examples
+    --------
+    >>> is_final("finalize-hlgfinalizecompute-0123"), is_final(("x-0123", 0))
+    (True, False)
+    """
+    return isinstance(key, str) and key.startswith(PREFIX)
+
+
 def final_token(
     keys: Any,
     function: Any,

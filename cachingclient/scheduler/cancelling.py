@@ -4,6 +4,9 @@ The scheduler cancels dependents along with a key, and expects that somebody wan
 each of them. Barriers and kept results leave tasks that nobody wants between a
 cancelled key and what is alive; its handler would end in an AssertionError, and take
 the client's connection with it.
+
+The final key of a computation is that of equal ones of other clients, where plain dask has
+another each time: who cancels it cancels it for himself.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from dask.typing import Key
+
+from cachingclient.graph.finalize import is_final
 
 if TYPE_CHECKING:
     from distributed import Scheduler
@@ -51,10 +56,28 @@ class CancelGuard:
         self, keys: Collection[Key], client: str, force: bool = False, **kwargs: Any
     ) -> None:
         cs = self.scheduler.clients.get(client)
+        if cs is not None and not force:
+            # The handler tells all clients, and one may have asked for the same in the meantime.
+            alone = [k for k in keys if is_final(k) and not self._has_dependents(k)]
+            self._cancel_alone(alone, cs, **kwargs)
+            keys = [k for k in keys if k not in alone]
+            if not keys:
+                return
         if cs is None or not self._meets_unwanted(keys, cs, force):
             self._inner(keys=keys, client=client, force=force, **kwargs)
         else:
             self._release(keys, cs, force, **kwargs)
+
+    def _cancel_alone(self, keys: Collection[Key], cs: ClientState, **kwargs: Any) -> None:
+        for key in keys:
+            ts = self.scheduler.tasks.get(key)
+            if ts is not None and cs in (ts.who_wants or ()):
+                self._let_go(ts)
+        self._release(keys, cs, force=False, **kwargs)
+
+    def _has_dependents(self, key: Key) -> bool:
+        ts = self.scheduler.tasks.get(key)
+        return ts is not None and bool(ts.dependents)
 
     def _meets_unwanted(self, keys: Collection[Key], cs: ClientState, force: bool) -> bool:
         """Go the way that the scheduler's handler goes: what is cancelled is not kept."""

@@ -1,7 +1,7 @@
-"""Results that nobody waits for: `fire_and_forget` of a key that is kept already.
+"""Results that nobody waits for: `fire_and_forget` of a key that is there already.
 
-The scheduler lets go of such a key when its task has run. That of a kept one need not run:
-the key would be wanted for ever.
+The scheduler lets go of such a key when its task has run. That of a kept one need not run, nor
+that of a final one that somebody else has just asked for: the key would be wanted for ever.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 
 from dask.typing import Key
 
+from cachingclient.graph.finalize import is_final
 from cachingclient.scheduler.holding import Holder, stimulus
 
 OPERATION = "client-desires-keys"
@@ -40,7 +41,9 @@ class ForgetGuard:
         if client == NOBODY:
             tasks = self.scheduler.tasks
             there = [
-                k for k in keys if self._is_kept(k) and k in tasks and tasks[k].state == "memory"
+                k
+                for k in keys
+                if k in tasks and tasks[k].state == "memory" and (self._is_kept(k) or is_final(k))
             ]
             if there:
                 self.scheduler.client_releases_keys(there, NOBODY, stimulus_id=stimulus())

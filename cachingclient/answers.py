@@ -1,0 +1,45 @@
+"""Which futures were the answers to computations: plain dask keeps computations apart.
+
+The final keys of equal computations are equal here, so that one cancelled by its future must
+not take the others with it; but a handle on that future (from a Variable, a Queue, or made of
+its key) is the same computation, in plain dask as well.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Collection, Iterable
+
+from dask.typing import Key
+from distributed import Future
+
+from cachingclient import internals
+
+
+class Answers:
+    """Futures that computations were answered with, while they live."""
+
+    def __init__(self) -> None:
+        self._futures: weakref.WeakSet[Future] = weakref.WeakSet()
+        # Threads add to it while another one looks through it.
+        self._lock = threading.Lock()
+
+    def add(self, futures: Iterable[Future]) -> None:
+        """Note the answers to one computation, each of another key."""
+        with self._lock:
+            self._futures.update(futures)
+
+    def is_shared(self, key: Key, mine: Collection[Future]) -> bool:
+        """Whether another computation waits for a key.
+
+        Parameters
+        ----------
+        key : Key
+        mine : collection of Future
+            Those of it that are given up; handles belong to the only computation there is.
+        """
+        with self._lock:
+            alive = [f for f in self._futures if f.key == key and not internals.is_released(f)]
+        given_up = sum(any(f is own for own in mine) for f in alive)
+        return len(alive) > max(given_up, 1)
