@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 ENTRY = PAGE.strip("/")
 #: It comes before the last one, which tells of logs.
 PLACE = -1
+
+_STOPPING: set[Any] = set()
 
 
 def connect(plugin: CachePlugin) -> Callable[[], None]:
@@ -52,7 +55,7 @@ def _serve(scheduler: Any, served: list[Any], dashboard: Any, undo: Undo) -> Non
     ours = BokehApplication(pages(), scheduler, dashboard.prefix, variables)
     ours.initialize(IOLoop.current())
     ours.start()
-    undo.add(ours.stop)
+    undo.add(lambda: _stop(ours))
     served.append(ours)
     undo.add(lambda: served.remove(ours))
     _list_in(dashboard.applications, ours.app_paths, undo)
@@ -62,6 +65,16 @@ def _serve(scheduler: Any, served: list[Any], dashboard: Any, undo: Undo) -> Non
     variables["plots"].extend(plots)
     variables["plots"].sort(key=lambda plot: plot["name"])
     undo.add(lambda: [variables["plots"].remove(plot) for plot in plots])
+
+
+def _stop(application: Any) -> None:
+    """Stop it, on the event loop; from bokeh 3.10 on that takes a while."""
+    if not hasattr(application, "stop_async"):
+        application.stop()
+        return
+    task = asyncio.ensure_future(application.stop_async())
+    _STOPPING.add(task)
+    task.add_done_callback(_STOPPING.discard)
 
 
 def _list_in(applications: Any, paths: set[str], undo: Undo) -> None:
