@@ -153,6 +153,22 @@ def test_changed_constant_of_a_class(keen, monkeypatch):
             helpers.forgotten(keen)
 
 
+@pytest.mark.parametrize("made", ["once", "anew"])
+@pytest.mark.parametrize("ask", [lambda x: x, lambda x: x.max()])
+def test_settings_that_change_from_question_to_question(keen, module, ask, made):
+    """What was answered last may still be wanted, as far as anybody has heard."""
+    settings = module("FACTOR = 0\ndef scaled(block):\n    return block * FACTOR\n")
+
+    def build():
+        return da.ones(4, chunks=2).map_blocks(settings.scaled, meta=META)
+
+    x = build()
+    for factor in range(1, 21):
+        settings.FACTOR = factor
+        asked = ask(x if made == "once" else build())
+        assert np.ravel(asked.compute())[0] == factor
+
+
 def slow(block):
     helpers.count()
     return block + 1
