@@ -23,6 +23,7 @@ from cachingclient.scheduler.submissions import Submission
 META = np.empty((0,))
 #: Workers with something that tasks may ask for.
 CLUSTER = {**helpers.INPROC, "resources": {"GPU": 2}}
+TWO = {**helpers.INPROC, "n_workers": 2}
 
 
 def slow(block):
@@ -157,6 +158,28 @@ def test_workers(allow):
     plain, ours = both(ask)
     assert rules(plain) == rules(ours)
     assert {t.restrictions[:2] for t in ours.values()} == {(1, allow)}
+
+
+def ask_here(client, kind, worker, way):
+    said = {"workers": [worker]} if way == "said" else {}
+    with dask.annotate(**{} if said else {"workers": [worker]}):
+        if kind == "submit":
+            return client.submit(lambda: distributed.get_worker().address, pure=True, **said)
+        return client.persist(da.ones(4, chunks=2).map_blocks(slow, meta=META), **said)
+
+
+@pytest.mark.parametrize("way", ["said", "annotated"])
+@pytest.mark.parametrize("kind", ["submit", "persist"])
+def test_what_is_kept_elsewhere_is_no_answer(kind, way):
+    """What was said of where to compute holds, whatever is kept on other workers."""
+    with dask.config.set(helpers.KEEN), cachingclient.Client(**TWO) as client:
+        for worker in [*client.scheduler_info()["workers"]] * 2:
+            asked = ask_here(client, kind, worker, way)
+            distributed.wait(asked)
+            assert {tuple(w) for w in client.who_has(asked).values()} == {(worker,)}
+            del asked
+            helpers.forgotten(client)
+        helpers.validate(client)
 
 
 def part(client):

@@ -45,6 +45,8 @@ class Request:
     lift_all: bool = False
     #: whether to read from the cache and add to it at all
     use: bool = True
+    #: whether its outputs are to be computed where nothing of them is kept
+    elsewhere: bool = False
     #: {source: digest of its state}
     sources: Mapping[Any, str] = field(default_factory=dict)
     #: sources of which nobody can tell whether they changed

@@ -176,9 +176,7 @@ class Desk:
             if prefix is None:
                 plugin.forget_frames()
         else:
-            names = set(names)
-            plugin.release.now(plugin.detaching.made_of(names))
-            plugin.release.downstream(names)
+            plugin.release_all_of(set(names))
         for key, kept in before.items():
             if key not in plugin.ledger:
                 plugin.ledger.news.note(CLEAR, kept.name, kept.nbytes)

@@ -284,6 +284,9 @@ class CachePlugin(SchedulerPlugin):
         self.erred.let_go()
         self.detaching.settle()
         self._compare(request.sources, request.unsure)
+        if request.elsewhere:
+            # A task that the scheduler knows runs where it ran before.
+            self.release_all_of({key_name(k) for k in request.outputs})
         submission = Submission(self, request, self.submissions.deadline())
         self.submissions.add(submission)
         # What is said of its keys before this was said of an earlier submission.
@@ -496,6 +499,11 @@ class CachePlugin(SchedulerPlugin):
         """Let go of everything."""
         self.release.everything()
         self.forget_frames()
+
+    def release_all_of(self, names: set[Any]) -> None:
+        """Let go of names, and of all that was made of them: not inside a transition."""
+        self.release.now(self.detaching.made_of(names))
+        self.release.downstream(names)
 
     def forget_frames(self) -> None:
         """Forget what was asked of dataframes, and data that was sent with them."""
