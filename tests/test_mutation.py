@@ -22,10 +22,11 @@ from dask._task_spec import Task, TaskRef
 from distributed import Client, get_worker, secede, worker_client
 from helpers import INPROC, PROCESS, calls, count, logged, name_of, wait_until
 
-from cachingclient.worker import copies, look
+from cachingclient.worker import copies, look, names
 from cachingclient.worker.copies import copied
 from cachingclient.worker.look import CLEAR, function_verdict, task_verdict
 from cachingclient.worker.plugin import Guarded, MutationGuard
+from cachingclient.worker.signatures import reach
 
 Point = namedtuple("Point", "x y")
 pdf = pd.DataFrame({"a": np.arange(8), "b": 1.0})
@@ -366,6 +367,106 @@ def test_caught(function):
     assert function_verdict(function) != CLEAR
 
 
+rng = np.random.default_rng(0)
+#: What writes into an argument that has no name in the call, and what only reads
+BY_POSITION = {
+    "median": (lambda x: np.median(x, None, None, True), lambda x: np.median(x, 0)),
+    "percentile": (
+        lambda x: np.percentile(x, 50, None, None, True),
+        lambda x: np.percentile(x, 50, 0),
+    ),
+    "nanquantile": (
+        lambda x: np.nanquantile(x, 0.5, None, None, True),
+        lambda x: np.nanquantile(x, 0.5, 0),
+    ),
+    "ptp": (lambda x: np.ptp(x, 0, x[0]), lambda x: np.ptp(x, 0)),
+    "stack": (lambda x: np.stack([x[0]], 0, x[:1]), lambda x: np.stack([x, x], 1)),
+    "concatenate": (lambda x: np.concatenate([x], 0, x), lambda x: np.concatenate([x, x], 1)),
+    "fft": (lambda x: np.fft.fft(x, None, -1, None, x), lambda x: np.fft.fft(x, 8, -1, None)),
+    "reduce": (
+        lambda x: np.maximum.reduce(x, 0, None, x[0]),
+        lambda x: np.maximum.reduce(x, 0, None),
+    ),
+    "accumulate": (lambda x: np.add.accumulate(x, 0, None, x), lambda x: np.add.accumulate(x, 0)),
+    "reduceat": (
+        lambda x: np.add.reduceat(x, [0], 0, None, x),
+        lambda x: np.add.reduceat(x, [0, 2], 0, None),
+    ),
+    "method": (lambda x: np.ndarray.cumsum(x, 0, None, x), lambda x: np.ndarray.cumsum(x, 0)),
+    "choose": (lambda x: x.choose([x, x], x), lambda x: x.choose([x, x])),
+    "random": (lambda x: rng.random(3, np.float64, x), lambda x: x + rng.random(3, np.float64)),
+    "masked": (
+        lambda x: np.ma.masked_where(x > 1, x, False).fill(0),
+        lambda x: np.ma.masked_where(x > 1, x).sum(),
+    ),
+}
+
+
+def with_numpy_of_its_own(x):
+    import numpy
+
+    return numpy.median(x, None, None, True)
+
+
+def reads_with_numpy_of_its_own(x):
+    import numpy
+
+    return numpy.median(x, 0) + numpy.maximum(x, 0)
+
+
+BY_POSITION["local"] = (with_numpy_of_its_own, reads_with_numpy_of_its_own)
+
+
+@pytest.mark.parametrize("writes, reads", BY_POSITION.values(), ids=BY_POSITION)
+def test_arguments_by_position(writes, reads):
+    assert function_verdict(writes) != CLEAR
+    assert function_verdict(reads) == CLEAR
+
+
+@pytest.mark.parametrize("name", sorted(BY_POSITION.keys() & names.OUT_AT.keys()))
+def test_arguments_by_position_without_signatures(monkeypatch, name):
+    """Functions of numpy that are compiled have none before numpy 2.4."""
+    monkeypatch.setattr("cachingclient.worker.signatures._remembered", {})
+    monkeypatch.setattr("inspect.signature", broken)
+    test_arguments_by_position(*BY_POSITION[name])
+
+
+def test_tables_say_what_signatures_say():
+    for owner in (np.ndarray, np.ufunc, np.random.Generator):
+        for name in names.OUT_AT.keys() & vars(owner).keys():
+            assert reach(getattr(owner, name)).asked == names.OUT_AT[name] + 1
+
+
+def test_arguments_by_position_of_scipy():
+    linalg = pytest.importorskip("scipy.linalg")
+    ndimage = pytest.importorskip("scipy.ndimage")
+    signal = pytest.importorskip("scipy.signal")
+    for writes, reads in (
+        (lambda x: linalg.inv(x, True), lambda x: linalg.inv(x)),
+        (lambda x: linalg.svd(x, True, True, True), lambda x: linalg.svd(x, True, True)),
+        (lambda x: linalg.solve(x, x, False, True), lambda x: linalg.solve(x, x, False)),
+        (lambda x: ndimage.gaussian_filter(x, 1, 0, x), lambda x: ndimage.gaussian_filter(x, 1, 0)),
+        (lambda x: ndimage.uniform_filter(x, 3, x), lambda x: ndimage.uniform_filter(x, 3)),
+        (
+            lambda x: signal.detrend(x, -1, "linear", 0, True),
+            lambda x: signal.detrend(x, -1, "linear"),
+        ),
+    ):
+        assert function_verdict(writes) != CLEAR
+        assert function_verdict(reads) == CLEAR
+    x = TaskRef("x")
+    assert task_verdict(Task("y", ndimage.uniform_filter, x, 3, x))
+    assert not task_verdict(Task("y", ndimage.uniform_filter, x, 3, None, "nearest"))
+
+
+def test_fortran_routines():
+    """They look like builtins, and many of them write into what they get."""
+    blas = pytest.importorskip("scipy.linalg.blas")
+    assert function_verdict(blas.dscal) != CLEAR
+    assert function_verdict(lambda x: blas.dscal(2.0, x)) != CLEAR
+    assert function_verdict(lambda x: len(abs(x)) + [].count(x)) == CLEAR
+
+
 def test_the_same_code_with_other_functions():
     assert through(double).__code__ is through(zero).__code__
     assert function_verdict(through(double)) == CLEAR
@@ -379,6 +480,45 @@ def test_functions_and_arguments_in_tasks():
     assert task_verdict(Task("y", np.add, x, 1, out=x))
     assert task_verdict(Task("y", np.add, x, 1, x))
     assert task_verdict(Task("y", double, Task(None, zero, x)))
+
+
+@pytest.mark.parametrize(
+    "function, reads, writes",
+    [
+        (np.median, (None,), (None, None, True)),
+        (np.ptp, (0,), (0, TaskRef("out"))),
+        (np.stack, (0, None), (0, TaskRef("out"))),
+        (np.add.accumulate, (0, None), (0, None, TaskRef("out"))),
+        (np.ndarray.clip, (0, 1), (0, 1, TaskRef("out"))),
+        (dask.utils.methodcaller("clip"), (0, 1), (0, 1, TaskRef("out"))),
+        (functools.partial(np.clip, np.ones(2)), (), (1, TaskRef("out"))),
+    ],
+    ids=lambda value: name_of(value) if callable(value) else "",
+)
+def test_arguments_of_tasks_by_position(function, reads, writes):
+    x = TaskRef("x")
+    for twice in range(2):
+        for more, caught in ((reads, False), (writes, True)):
+            asked = Task("y", function, x, *more)
+            assert bool(task_verdict(asked)) is caught
+            assert bool(task_verdict(Task("z", double, asked))) is caught
+            assert bool(task_verdict(Task.fuse(asked, Task("z", double, TaskRef("y"))))) is caught
+
+
+def test_arguments_by_position_of_partitions():
+    base = dd.from_pandas(pdf, npartitions=1)
+    for arguments, caught in (((None,), False), ((None, None, True), True)):
+        asked = base.map_partitions(np.median, *arguments, meta=pdf).optimize(fuse=False)
+        graph = dask._task_spec.convert_legacy_graph(dict(asked.__dask_graph__()))
+        assert any(map(task_verdict, graph.values())) is caught
+
+
+def test_stores_of_dask_are_cleared():
+    """Its own function has an argument ``out``, which is where the user wants it written."""
+    target = np.zeros(4)
+    stored = da.store(da.ones(4, chunks=2), target, compute=False, lock=False)
+    graph = dask._task_spec.convert_legacy_graph(dict(stored.__dask_graph__()))
+    assert not any(map(task_verdict, graph.values()))
 
 
 METHODS = {

@@ -14,6 +14,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from cachingclient.worker import names
+from cachingclient.worker.signatures import ANY, reach
 
 #: Changes nothing.
 CLEAR = 0
@@ -171,8 +172,8 @@ class Reader:
 
     def _out_at(self, name: str) -> int:
         # It may be numpy that was imported inside of the function.
-        nin = getattr(getattr(sys.modules.get("numpy"), name, None), "nin", None)
-        return min(names.OUT_AT.get(name, 99), nin if isinstance(nin, int) else 99)
+        function = getattr(sys.modules.get("numpy"), name, None)
+        return min(names.OUT_AT.get(name, ANY), reach(function).written if function else ANY)
 
     def _load(self, i: int, instruction: dis.Instruction) -> None:
         """What is loaded for anything but a call right there."""

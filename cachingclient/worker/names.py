@@ -10,6 +10,14 @@ import builtins
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 #: Modules whose functions leave their arguments alone, unless told otherwise.
@@ -57,13 +65,30 @@ AMBIGUOUS = frozenset(
 #: Ways around the copy-on-write of pandas.
 BENEATH = frozenset("array blocks _data _mgr _ndarray _pa_array _values".split())
 
-#: {method that takes `out` by position: arguments before it}; one more for functions
+#: {method that takes `out` by position: arguments before it}; one more for functions. For what
+#: has no signature that tells so, and for methods of what nothing is known of.
 OUT_AT = {
-    **dict.fromkeys(("all", "any", "argmax", "argmin", "dot", "max", "min", "round"), 1),
-    **dict.fromkeys(("choose", "clip", "compress", "cumprod", "cumsum", "take"), 2),
-    **dict.fromkeys(("mean", "prod", "ptp", "std", "sum", "var"), 2),
+    **dict.fromkeys("all any argmax argmin choose concatenate dot max min ptp round".split(), 1),
+    **dict.fromkeys(("clip", "compress", "cumprod", "cumsum", "take"), 2),
+    **dict.fromkeys(("mean", "prod", "std", "sum", "var"), 2),
     "trace": 4,
+    # of ufuncs
+    **dict.fromkeys(("accumulate", "reduce"), 3),
+    "reduceat": 4,
+    # of random generators
+    **dict.fromkeys(("random", "standard_normal"), 2),
+    **dict.fromkeys(("standard_exponential", "standard_gamma"), 3),
 }
+
+
+#: What Python itself calls functions and methods that are compiled.
+_BUILTIN = (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 
 
 def is_trusted(module: Any) -> bool:
@@ -75,6 +100,26 @@ def is_trusted(module: Any) -> bool:
     (True, False)
     """
     return isinstance(module, str) and module.partition(".")[0] in TRUSTED
+
+
+def home_of(function: Any) -> Any:
+    """Name of the module that a function counts to; None for what hides it.
+
+    Examples
+    --------
+    >>> import math
+    >>> home_of(math.sqrt), home_of([].sort)
+    ('math', 'builtins')
+    """
+    if isinstance(function, FunctionType):
+        # not __module__, which decorators copy from what they wrap
+        return function.__globals__.get("__name__")
+    module = getattr(function, "__module__", None)
+    if isinstance(module, str):
+        return module
+    # Routines of f2py, of which many write into what they get, look like builtins.
+    kind = type(function)
+    return kind.__module__ if kind.__module__ != "builtins" or kind in _BUILTIN else None
 
 
 def asks_for_it(names: Iterable[Any], keywords: frozenset[str] = KEYWORDS) -> bool:
