@@ -199,6 +199,56 @@ def test_what_is_shared_stays_shared():
     assert copy[1] is copy and copy is not endless
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x: x[:],
+        lambda x: x[1:],
+        lambda x: x[::-1],
+        lambda x: x.T,
+        lambda x: x.reshape(-1)[2:],
+        lambda x: x.view(np.int64),
+        lambda x: x.view("V8"),
+    ],
+    ids="all part reversed transposed flat ints bytes".split(),
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("first", [True, False])
+def test_views_of_one_array_stay_views_of_one(part, order, first):
+    whole = np.arange(12.0).reshape(4, 3).copy(order=order)
+    values = {"view": part(whole), "whole": whole}
+    before = pickle.dumps(values)
+    copy = copied(values if first else {"whole": whole, "view": values["view"]})
+    assert type(copy["view"]) is np.ndarray
+    assert copy["view"].dtype == values["view"].dtype
+    assert copy["view"].tobytes() == values["view"].tobytes()
+    if part(whole).base is whole:
+        assert np.shares_memory(copy["view"], copy["whole"])
+        copy["whole"][:] = 7
+        assert copy["view"].tobytes() == part(copy["whole"]).tobytes()
+    assert pickle.dumps(values) == before
+
+
+def test_small_views_are_copied_alone():
+    whole = np.arange(1000.0)
+    assert copied(whole[:10]).base is None
+    parts = copied([whole, whole[:10]])
+    parts[0][:] = 0
+    assert parts[1].sum() == 0
+
+
+def test_views_that_are_not_safe_to_rebuild():
+    read_only, records = np.arange(4.0), structured_objects()
+    view = read_only[:]
+    read_only.flags.writeable = False
+    reaching = np.lib.stride_tricks.as_strided(np.ones(4)[:3], (5,), (0,), writeable=True)
+    for value in (view, records["i"], reaching, structured().view(np.recarray)[:]):
+        before = value.tobytes()
+        copy = copied(value)
+        copy.view(np.ndarray)[...] = np.zeros((), value.dtype)
+        assert value.tobytes() == before and type(copy) is type(value)
+
+
 class Model:
     def __init__(self):
         self.steps = 0
@@ -242,6 +292,29 @@ def test_what_is_left_alone(tmp_path):
     on_file = np.memmap(tmp_path / "x", dtype="f8", mode="w+", shape=3)
     for value in (1, "a", (1, "b"), read_only, on_file, range(3), None):
         assert copied(value) is value
+
+
+def test_objects_of_the_standard_library():
+    space = SimpleNamespace(a=[1])
+    bound = functools.partial(list.append, [1])
+    copied(space).a.append(2)
+    copied(bound)(2)
+    assert space.a == [1] and bound.args == ([1],)
+
+
+def test_what_objects_share_stays_shared():
+    model, values = Model(), np.zeros(2)
+    model.values = values
+    copies_of = copied([values, model])
+    assert copies_of[1].values is copies_of[0] is not values
+
+
+def test_objects_that_cannot_be_copied_leave_no_halves():
+    model = Model()
+    model.parts = [1]
+    model.handle = Handle()
+    whole = copied([model, model.parts])
+    assert whole[0] is model and whole[1] == [1] and whole[1] is not model.parts
 
 
 def test_instances_of_other_classes():
