@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 import pickle
+import random
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from types import SimpleNamespace
 
@@ -438,6 +439,61 @@ def test_cleared(function):
 @pytest.mark.parametrize("function", CAUGHT, ids=name_of)
 def test_caught(function):
     assert function_verdict(function) != CLEAR
+
+
+def draws_from_its_own(x):
+    own = np.random.default_rng(0)
+    return x + own.random(x.shape)
+
+
+def draws_with_numpy_of_its_own(x):
+    import numpy
+
+    return x + numpy.random.random(x.shape)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda g: g.random(),
+        lambda g: g.sample(range(9), 2),
+        lambda g: g.normal(),
+        random.Random.random,
+        np.random.Generator.normal,
+        np.random.Generator.random,
+        operator.methodcaller("random"),
+        dask.utils.methodcaller("sample"),
+        dask.utils.methodcaller("partial_fit"),
+    ],
+)
+def test_what_changes_a_random_generator(function):
+    assert function_verdict(function) != CLEAR
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        draws_from_its_own,
+        draws_with_numpy_of_its_own,
+        lambda x: x + np.random.random(x.shape),
+        lambda x: x + np.random.default_rng(0).random(x.shape),
+        lambda x: np.power(x, 2),
+        np.random.normal,
+        operator.methodcaller("upper"),
+        dask.utils.methodcaller("groupby"),
+        dask.utils.methodcaller("apply"),
+    ],
+)
+def test_what_changes_no_random_generator_that_is_given(function):
+    assert function_verdict(function) == CLEAR
+
+
+@pytest.mark.parametrize("make", [random.Random, np.random.default_rng, np.random.RandomState])
+def test_random_generators(guarded, make):
+    kept = guarded.submit(make, 5)
+    for n in range(2):
+        got = guarded.submit(lambda g: g.random(), kept, key=f"drawn-{n}").result()
+        assert got == make(5).random()
 
 
 rng = np.random.default_rng(0)

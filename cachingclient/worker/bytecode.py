@@ -105,6 +105,7 @@ class Reader:
         self.instructions = list(dis.get_instructions(code))
         self.verdict, self.uses = CLEAR, []
         self.called: set[int] = set()
+        self.makes_generator = not names.GENERATORS.isdisjoint(code.co_names)
         #: height of the stack after each instruction, as if there were no jumps
         self.heights: list[int] = []
         height = 0
@@ -168,7 +169,12 @@ class Reader:
         name = self.instructions[j].argval
         if j and self.instructions[j - 1].argval in ("self", "cls"):
             return False
-        return name in names.harmless_methods() and nargs <= self._out_at(name)
+        known = name in names.harmless_methods() or name in names.DRAWS and self._draws_own(j)
+        return known and nargs <= self._out_at(name)
+
+    def _draws_own(self, j: int) -> bool:
+        """Whether the generator that draws was made right here, or is the one of `numpy.random`."""
+        return self.makes_generator or self.instructions[j - 1].argval == "random"
 
     def _out_at(self, name: str) -> int:
         # It may be numpy that was imported inside of the function.

@@ -236,6 +236,8 @@ def function_verdict(function: Any, depth: int = DEPTH) -> int:
         return UNKNOWN
     if isinstance(function, MethodType):
         function = function.__func__
+        if names.draws(function) and names.is_trusted(names.home_of(function)):
+            return _known(function)  # it draws from a generator that is no input
     if isinstance(function, FunctionType):
         if names.is_trusted(names.home_of(function)):
             return _known(function) | _handed(function.__closure__, depth)
@@ -277,11 +279,15 @@ def _handed(cells: Any, depth: int) -> int:
 def _other(function: Any, depth: int) -> int:
     """Builtins, and instances that can be called."""
     if isinstance(function, operator.methodcaller):
-        return CHANGES if function.__reduce__()[1][0] in names.METHODS else CLEAR
+        return CLEAR if names.is_harmless_call(function.__reduce__()[1][0]) else CHANGES
     if not names.is_trusted(names.home_of(function)):
         return UNKNOWN
+    if isinstance(method := getattr(function, "method", None), str):  # dask.utils.methodcaller
+        return CLEAR if names.is_harmless_call(method) else CHANGES
+    if names.draws(function):
+        return CHANGES
     verdict = _known(function)
-    if isinstance(getattr(function, "method", None), str) or _is_method(function):
+    if _is_method(function):
         return CHANGES if function_name(function) in names.METHODS else verdict
     for inner in list(getattr(function, "__dict__", {}).values()):
         # np.vectorize and toolz keep a user's function there

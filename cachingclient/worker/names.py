@@ -56,11 +56,20 @@ KEYWORDS = frozenset(("copy", "inplace", "out", "output"))
 #: Where dask uses one of these names in tasks it means no harm.
 TASK_KEYWORDS = KEYWORDS - {"copy"}
 
-#: Methods that call what they are given, or that objects of any type may have: no word for it.
-AMBIGUOUS = frozenset(
-    "agg aggregate apply apply_along_axis applymap close dump eval filter load map pipe process"
-    " run save send throw transform write writelines".split()
+#: Methods of arrays and frames that call what they are given.
+CALLING = frozenset(
+    "agg aggregate apply apply_along_axis applymap eval filter map pipe transform".split()
 )
+#: Those, and what objects of any type may have: no word for it.
+AMBIGUOUS = CALLING | frozenset(
+    "close dump load process run save send throw write writelines".split()
+)
+
+#: Methods by which random generators change, although numpy and pandas have harmless ones of
+#: these names. Without `power`: few draw by that, and many square.
+DRAWS = frozenset(("random", "sample"))
+#: What makes a generator.
+GENERATORS = frozenset(("Generator", "Random", "RandomState", "default_rng"))
 
 #: Ways around the copy-on-write of pandas.
 BENEATH = frozenset("array blocks _data _mgr _ndarray _pa_array _values".split())
@@ -100,6 +109,32 @@ def is_trusted(module: Any) -> bool:
     (True, False)
     """
     return isinstance(module, str) and module.partition(".")[0] in TRUSTED
+
+
+def is_harmless_call(method: str) -> bool:
+    """Whether a task that calls a method of its input leaves that alone.
+
+    What it gives the method is looked at for itself.
+
+    Examples
+    --------
+    >>> is_harmless_call("sum"), is_harmless_call("apply"), is_harmless_call("partial_fit")
+    (True, True, False)
+    """
+    return method in harmless_methods() or method in CALLING
+
+
+def draws(function: Any) -> bool:
+    """Whether a function is a method of random generators, to be called with one.
+
+    Examples
+    --------
+    >>> import random
+    >>> draws(random.Random.random), draws(random.random)
+    (True, False)
+    """
+    owner = getattr(function, "__qualname__", "").rpartition(".")[0]
+    return owner in GENERATORS and getattr(function, "__self__", None) is None
 
 
 def home_of(function: Any) -> Any:
@@ -166,7 +201,7 @@ def harmless_methods() -> frozenset[str]:
     """
     key = "pandas" in sys.modules
     if key not in _harmless:
-        _harmless[key] = frozenset(_public(_owners()) - METHODS - FUNCTIONS - AMBIGUOUS)
+        _harmless[key] = frozenset(_public(_owners()) - METHODS - FUNCTIONS - AMBIGUOUS - DRAWS)
     return _harmless[key]
 
 
