@@ -27,6 +27,7 @@ from cachingclient.worker import copies, look, names
 from cachingclient.worker.copies import copied
 from cachingclient.worker.look import CLEAR, function_verdict, task_verdict
 from cachingclient.worker.plugin import Guarded, MutationGuard
+from cachingclient.worker.reading import changes_when_read
 from cachingclient.worker.signatures import reach
 
 Point = namedtuple("Point", "x y")
@@ -794,6 +795,152 @@ def test_tasks_of_dask_are_cleared():
         graph = dask.base.collections_to_expr([collection]).optimize().__dask_graph__()
         for key, task in dask._task_spec.convert_legacy_graph(dict(graph)).items():
             assert not task_verdict(task), key
+
+
+# -- what changes when it is read -------------------------------------------------------------
+
+
+class Lazy:
+    """Counts how often it was asked."""
+
+    def __init__(self, n):
+        self.n, self.seen = n, []
+
+    def get(self):
+        self.seen.append(1)
+        return len(self.seen)
+
+    def __len__(self):
+        self.n += 1
+        return self.n
+
+    def __getitem__(self, key):
+        return self._note()
+
+    def __add__(self, other):
+        seen = self.seen
+        seen.append(other)
+        return len(seen)
+
+    def __iter__(self):
+        return iter([self.seen.append(i) or len(self.seen) for i in range(2)])
+
+    def __bool__(self):
+        self.seen[:] = [*self.seen, 1]
+        return len(self.seen) < 2
+
+    @property
+    def p(self):
+        del self.seen[1:]
+        self.n -= 1
+        return self.n
+
+    def _note(self):
+        self.seen.append(1)
+        return len(self.seen)
+
+
+class Quiet:
+    """Only what is not called reading changes it."""
+
+    def __init__(self, n):
+        self.n = n
+        self.items = [n]
+
+    def fit(self):
+        self.n += 1
+        return self.n
+
+    def get(self):
+        found = {}
+        found["n"] = self.n
+        found["n"] += 1
+        return found
+
+    def __len__(self):
+        total = 0
+        for item in self.items:
+            total += item
+        return total
+
+    def __add__(self, other):
+        new = type(self)(0)
+        new.n = self.n + other
+        new.items.append(other)
+        return new
+
+    @functools.cached_property
+    def p(self):
+        return [item * 2 for item in self.items]
+
+
+READ = {
+    "get": lambda v: v.get(),
+    "len": lambda v: len(v),
+    "item": lambda v: v[0],
+    "add": lambda v: v + 1,
+    "property": lambda v: v.p,
+    "list": lambda v: list(v),
+    "condition": lambda v: 1 if v else 0,
+}
+
+
+@pytest.mark.parametrize("f", READ.values(), ids=READ)
+@pytest.mark.parametrize("inside", [False, True])
+def test_objects_that_change_when_they_are_read(guarded, f, inside):
+    read = (lambda v: f(v[0])) if inside else f
+    make = (lambda n: [Lazy(n)]) if inside else Lazy
+    assert function_verdict(f) == CLEAR
+    kept = guarded.submit(make, 3)
+    for n in range(3):
+        assert guarded.submit(read, kept, key=f"read-{n}").result() == f(Lazy(3))
+
+
+@pytest.mark.parametrize("name", READ)
+def test_each_way_of_reading_is_seen(name):
+    method = {"item": "_note", "property": "p", "list": "__iter__", "condition": "__bool__"}
+    member = vars(Lazy)[method.get(name, name if name == "get" else f"__{name}__")]
+    assert changes_when_read(type("Alone", (), {"__len__": getattr(member, "fget", member)}))
+
+
+def test_objects_that_only_others_change_are_shared(guarded):
+    assert changes_when_read(Lazy) and not changes_when_read(Quiet)
+    for kind in (list, dict, np.ndarray, pd.DataFrame, Point, SimpleNamespace, Model, Table):
+        assert not changes_when_read(kind)
+    kept = guarded.submit(lambda n: [Quiet(n)], 3)
+    one, two = (guarded.submit(lambda v: id(v[0]), kept, key=f"id-{n}").result() for n in "ab")
+    assert one == two
+
+
+ITERATORS = {
+    "list": (lambda: [iter([1, 2])], lambda v: sum(v[0])),
+    "dict": (lambda: {"i": map(abs, [1, -2])}, lambda v: sum(v["i"])),
+    "deep": (lambda: ([{"i": zip([1], [2])}],), lambda v: list(v[0][0]["i"])),
+}
+
+
+@pytest.mark.parametrize("make, read", ITERATORS.values(), ids=ITERATORS)
+def test_iterators_in_containers(guarded, make, read):
+    assert function_verdict(read) == CLEAR
+    kept = guarded.submit(make)
+    for n in range(3):
+        assert guarded.submit(read, kept, key=f"read-{n}").result() == read(make())
+
+
+def test_only_what_changes_is_copied(guarded):
+    lazy, array = guarded.submit(Lazy, 3), guarded.submit(np.ones, 3)
+    found = {guarded.submit(lambda v, x: id(x), lazy, array, key=k).result() for k in "ab"}
+    assert len(found) == 1
+
+
+def test_what_changes_when_it_is_read_on_another_worker():
+    with Client(**INPROC) as client:
+        client.register_plugin(MutationGuard())
+        one, two = client.scheduler_info()["workers"]
+        kept = client.submit(Lazy, 3, workers=[one])
+        for n in range(2):
+            asked = client.submit(len, kept, workers=[two], key=f"len-{n}")
+            assert asked.result() == 4
 
 
 # -- collections ------------------------------------------------------------------------------
