@@ -564,7 +564,8 @@ def test_arguments_by_position_without_signatures(monkeypatch, name):
 def test_tables_say_what_signatures_say():
     for owner in (np.ndarray, np.ufunc, np.random.Generator):
         for name in names.OUT_AT.keys() & vars(owner).keys():
-            assert reach(getattr(owner, name)).asked == names.OUT_AT[name] + 1
+            if callable(method := getattr(owner, name)):  # ndarray.ptp is gone
+                assert reach(method).asked == names.OUT_AT[name] + 1
 
 
 def test_arguments_by_position_of_scipy():
@@ -855,7 +856,10 @@ class Quiet:
         found = {}
         found["n"] = self.n
         found["n"] += 1
-        return found
+        items = []
+        items.append(found)
+        items[0]["m"] = [0] * 3
+        return items
 
     def __len__(self):
         total = 0

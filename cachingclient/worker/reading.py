@@ -29,8 +29,16 @@ _NOT_READ = names.METHODS | frozenset(
     " __hash__ __init__ __init_subclass__ __new__ __post_init__ __reduce__ __reduce_ex__ __repr__"
     " __set__ __set_name__ __setstate__ __sizeof__ __str__".split()
 )
-_STORES = ("STORE_ATTR", "DELETE_ATTR", "STORE_SUBSCR", "DELETE_SUBSCR")
-_LOADS = ("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF")
+#: {instruction: how far down the stack that lies which is stored into}
+_STORES = {
+    "STORE_ATTR": 0,
+    "DELETE_ATTR": 0,
+    "STORE_SUBSCR": 1,
+    "DELETE_SUBSCR": 1,
+    "STORE_SLICE": 2,
+}
+_STORE_AND_LOAD = "STORE_FAST_LOAD_FAST"
+_LOADS = ("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF", _STORE_AND_LOAD)
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _TURNS = ("SWAP", "ROT_")
 
@@ -114,31 +122,47 @@ class _Method:
 
     def _step(self, i: int, instruction: Instruction) -> None:
         name = instruction.opname
-        if name.startswith("STORE_FAST") and self._is_mine(i - 1, anything=False):
-            self.mine.add(instruction.argval)
+        if name.startswith("STORE_FAST") and self._is_part(i - 1):
+            self.mine.add(_first(instruction.argval))
         elif name in _STORES:
-            self.stores |= self._is_mine(self._target(i, below=name.endswith("SUBSCR")))
+            # an assignment like ``+=`` has turned what lies there
+            turned = self.instructions[i - 1].opname.startswith(_TURNS)
+            self.stores |= self._is_mine(i, _STORES[name] + turned)
         elif name in _ATTRIBUTES and instruction.argval in names.METHODS:
-            self.stores |= self._is_mine(i - 1)
+            self.stores |= self._is_mine(i, 0)
         elif name in _ATTRIBUTES and self._loaded(i - 1) in self.mine:
             self.called.add(instruction.argval)
 
-    def _target(self, i: int, below: bool) -> int:
-        """Where that was loaded which something is stored into."""
-        turned = self.instructions[i - 1].opname.startswith(_TURNS)  # as ``+=`` does
-        height = self.heights[i - 1] - below - turned
-        return next((j for j in range(i - 1, -1, -1) if self.heights[j] == height), -1)
-
-    def _is_mine(self, j: int, anything: bool = True) -> bool:
-        """Whether what was loaded is of the object; what cannot be told counts as `anything`."""
+    def _is_part(self, j: int) -> bool:
+        """Whether what was loaded is the object or an attribute of it."""
         while j >= 0 and self.instructions[j].opname in _ATTRIBUTES:
             j -= 1
-        loaded = self._loaded(j)
-        return loaded in self.mine if loaded else anything
+        return self._loaded(j) in self.mine
 
-    def _loaded(self, j: int) -> Any:
-        """Name of the variable that an instruction loads."""
-        if j < 0 or not self.instructions[j].opname.startswith(_LOADS):
+    def _is_mine(self, i: int, below: int) -> bool:
+        """Whether what lies so far down the stack was reached from the object, or may have been."""
+        height = self.heights[i - 1] - below
+        j = i - 1
+        while j > 0 and not self._puts(j, height):
+            j -= 1
+        loaded = self._loaded(j, self.heights[j] - height)
+        return loaded is None or loaded in self.mine
+
+    def _puts(self, j: int, height: int) -> bool:
+        """Whether an instruction puts what lies there onto the stack."""
+        before, after = self.heights[j - 1], self.heights[j]
+        # One that takes something off first leaves the height as it was.
+        before -= self.instructions[j].opname == _STORE_AND_LOAD
+        return before < height <= after
+
+    def _loaded(self, j: int, below: int = 0) -> Any:
+        """Name of the variable that an instruction loads, or of one of several."""
+        instruction = self.instructions[j]
+        if j < 0 or not instruction.opname.startswith(_LOADS):
             return None
-        name = self.instructions[j].argval
-        return name[-1] if isinstance(name, tuple) else name
+        name = instruction.argval
+        return name[-1 - below] if isinstance(name, tuple) else name
+
+
+def _first(name: Any) -> Any:
+    return name[0] if isinstance(name, tuple) else name
