@@ -479,6 +479,8 @@ def test_what_changes_a_random_generator(function):
         lambda x: x + np.random.random(x.shape),
         lambda x: x + np.random.default_rng(0).random(x.shape),
         lambda x: np.power(x, 2),
+        lambda df: df.sample(3),
+        lambda df: df.sample(frac=0.5),
         np.random.normal,
         operator.methodcaller("upper"),
         dask.utils.methodcaller("groupby"),

@@ -169,12 +169,16 @@ class Reader:
         name = self.instructions[j].argval
         if j and self.instructions[j - 1].argval in ("self", "cls"):
             return False
-        known = name in names.harmless_methods() or name in names.DRAWS and self._draws_own(j)
+        known = name in names.harmless_methods() or self._draws_own(j, nargs)
         return known and nargs <= self._out_at(name)
 
-    def _draws_own(self, j: int) -> bool:
+    def _draws_own(self, j: int, nargs: int) -> bool:
         """Whether the generator that draws was made right here, or is the one of `numpy.random`."""
-        return self.makes_generator or self.instructions[j - 1].argval == "random"
+        name = self.instructions[j].argval
+        if name not in names.DRAWS:
+            return False
+        is_own = self.makes_generator or self.instructions[j - 1].argval == "random"
+        return is_own or nargs < names.DRAWS[name]
 
     def _out_at(self, name: str) -> int:
         # It may be numpy that was imported inside of the function.

@@ -66,8 +66,9 @@ AMBIGUOUS = CALLING | frozenset(
 )
 
 #: Methods by which random generators change, although numpy and pandas have harmless ones of
-#: these names. Without `power`: few draw by that, and many square.
-DRAWS = frozenset(("random", "sample"))
+#: these names: {name: arguments with which it may be the generator's}. Without `power`: few
+#: draw by that, and many square.
+DRAWS = {"random": 0, "sample": 2}
 #: What makes a generator.
 GENERATORS = frozenset(("Generator", "Random", "RandomState", "default_rng"))
 
@@ -201,7 +202,9 @@ def harmless_methods() -> frozenset[str]:
     """
     key = "pandas" in sys.modules
     if key not in _harmless:
-        _harmless[key] = frozenset(_public(_owners()) - METHODS - FUNCTIONS - AMBIGUOUS - DRAWS)
+        _harmless[key] = frozenset(
+            _public(_owners()) - METHODS - FUNCTIONS - AMBIGUOUS - DRAWS.keys()
+        )
     return _harmless[key]
 
 
