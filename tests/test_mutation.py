@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import operator
 import pickle
+import random
 from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
 from types import SimpleNamespace
 
@@ -22,10 +23,12 @@ from dask._task_spec import Task, TaskRef
 from distributed import Client, get_worker, secede, worker_client
 from helpers import INPROC, PROCESS, calls, count, logged, name_of, wait_until
 
-from cachingclient.worker import copies, look
+from cachingclient.worker import copies, look, names
 from cachingclient.worker.copies import copied
 from cachingclient.worker.look import CLEAR, function_verdict, task_verdict
 from cachingclient.worker.plugin import Guarded, MutationGuard
+from cachingclient.worker.reading import changes_when_read
+from cachingclient.worker.signatures import reach
 
 Point = namedtuple("Point", "x y")
 pdf = pd.DataFrame({"a": np.arange(8), "b": 1.0})
@@ -198,6 +201,56 @@ def test_what_is_shared_stays_shared():
     assert copy[1] is copy and copy is not endless
 
 
+@pytest.mark.parametrize(
+    "part",
+    [
+        lambda x: x[:],
+        lambda x: x[1:],
+        lambda x: x[::-1],
+        lambda x: x.T,
+        lambda x: x.reshape(-1)[2:],
+        lambda x: x.view(np.int64),
+        lambda x: x.view("V8"),
+    ],
+    ids="all part reversed transposed flat ints bytes".split(),
+)
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("first", [True, False])
+def test_views_of_one_array_stay_views_of_one(part, order, first):
+    whole = np.arange(12.0).reshape(4, 3).copy(order=order)
+    values = {"view": part(whole), "whole": whole}
+    before = pickle.dumps(values)
+    copy = copied(values if first else {"whole": whole, "view": values["view"]})
+    assert type(copy["view"]) is np.ndarray
+    assert copy["view"].dtype == values["view"].dtype
+    assert copy["view"].tobytes() == values["view"].tobytes()
+    if part(whole).base is whole:
+        assert np.shares_memory(copy["view"], copy["whole"])
+        copy["whole"][:] = 7
+        assert copy["view"].tobytes() == part(copy["whole"]).tobytes()
+    assert pickle.dumps(values) == before
+
+
+def test_small_views_are_copied_alone():
+    whole = np.arange(1000.0)
+    assert copied(whole[:10]).base is None
+    parts = copied([whole, whole[:10]])
+    parts[0][:] = 0
+    assert parts[1].sum() == 0
+
+
+def test_views_that_are_not_safe_to_rebuild():
+    read_only, records = np.arange(4.0), structured_objects()
+    view = read_only[:]
+    read_only.flags.writeable = False
+    reaching = np.lib.stride_tricks.as_strided(np.ones(4)[:3], (5,), (0,), writeable=True)
+    for value in (view, records["i"], reaching, structured().view(np.recarray)[:]):
+        before = value.tobytes()
+        copy = copied(value)
+        copy.view(np.ndarray)[...] = np.zeros((), value.dtype)
+        assert value.tobytes() == before and type(copy) is type(value)
+
+
 class Model:
     def __init__(self):
         self.steps = 0
@@ -241,6 +294,29 @@ def test_what_is_left_alone(tmp_path):
     on_file = np.memmap(tmp_path / "x", dtype="f8", mode="w+", shape=3)
     for value in (1, "a", (1, "b"), read_only, on_file, range(3), None):
         assert copied(value) is value
+
+
+def test_objects_of_the_standard_library():
+    space = SimpleNamespace(a=[1])
+    bound = functools.partial(list.append, [1])
+    copied(space).a.append(2)
+    copied(bound)(2)
+    assert space.a == [1] and bound.args == ([1],)
+
+
+def test_what_objects_share_stays_shared():
+    model, values = Model(), np.zeros(2)
+    model.values = values
+    copies_of = copied([values, model])
+    assert copies_of[1].values is copies_of[0] is not values
+
+
+def test_objects_that_cannot_be_copied_leave_no_halves():
+    model = Model()
+    model.parts = [1]
+    model.handle = Handle()
+    whole = copied([model, model.parts])
+    assert whole[0] is model and whole[1] == [1] and whole[1] is not model.parts
 
 
 def test_instances_of_other_classes():
@@ -366,6 +442,164 @@ def test_caught(function):
     assert function_verdict(function) != CLEAR
 
 
+def draws_from_its_own(x):
+    own = np.random.default_rng(0)
+    return x + own.random(x.shape)
+
+
+def draws_with_numpy_of_its_own(x):
+    import numpy
+
+    return x + numpy.random.random(x.shape)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda g: g.random(),
+        lambda g: g.sample(range(9), 2),
+        lambda g: g.normal(),
+        random.Random.random,
+        np.random.Generator.normal,
+        np.random.Generator.random,
+        operator.methodcaller("random"),
+        dask.utils.methodcaller("sample"),
+        dask.utils.methodcaller("partial_fit"),
+    ],
+)
+def test_what_changes_a_random_generator(function):
+    assert function_verdict(function) != CLEAR
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        draws_from_its_own,
+        draws_with_numpy_of_its_own,
+        lambda x: x + np.random.random(x.shape),
+        lambda x: x + np.random.default_rng(0).random(x.shape),
+        lambda x: np.power(x, 2),
+        lambda df: df.sample(3),
+        lambda df: df.sample(frac=0.5),
+        np.random.normal,
+        operator.methodcaller("upper"),
+        dask.utils.methodcaller("groupby"),
+        dask.utils.methodcaller("apply"),
+    ],
+)
+def test_what_changes_no_random_generator_that_is_given(function):
+    assert function_verdict(function) == CLEAR
+
+
+@pytest.mark.parametrize("make", [random.Random, np.random.default_rng, np.random.RandomState])
+def test_random_generators(guarded, make):
+    kept = guarded.submit(make, 5)
+    for n in range(2):
+        got = guarded.submit(lambda g: g.random(), kept, key=f"drawn-{n}").result()
+        assert got == make(5).random()
+
+
+rng = np.random.default_rng(0)
+#: What writes into an argument that has no name in the call, and what only reads
+BY_POSITION = {
+    "median": (lambda x: np.median(x, None, None, True), lambda x: np.median(x, 0)),
+    "percentile": (
+        lambda x: np.percentile(x, 50, None, None, True),
+        lambda x: np.percentile(x, 50, 0),
+    ),
+    "nanquantile": (
+        lambda x: np.nanquantile(x, 0.5, None, None, True),
+        lambda x: np.nanquantile(x, 0.5, 0),
+    ),
+    "ptp": (lambda x: np.ptp(x, 0, x[0]), lambda x: np.ptp(x, 0)),
+    "stack": (lambda x: np.stack([x[0]], 0, x[:1]), lambda x: np.stack([x, x], 1)),
+    "concatenate": (lambda x: np.concatenate([x], 0, x), lambda x: np.concatenate([x, x], 1)),
+    "fft": (lambda x: np.fft.fft(x, None, -1, None, x), lambda x: np.fft.fft(x, 8, -1, None)),
+    "reduce": (
+        lambda x: np.maximum.reduce(x, 0, None, x[0]),
+        lambda x: np.maximum.reduce(x, 0, None),
+    ),
+    "accumulate": (lambda x: np.add.accumulate(x, 0, None, x), lambda x: np.add.accumulate(x, 0)),
+    "reduceat": (
+        lambda x: np.add.reduceat(x, [0], 0, None, x),
+        lambda x: np.add.reduceat(x, [0, 2], 0, None),
+    ),
+    "method": (lambda x: np.ndarray.cumsum(x, 0, None, x), lambda x: np.ndarray.cumsum(x, 0)),
+    "choose": (lambda x: x.choose([x, x], x), lambda x: x.choose([x, x])),
+    "random": (lambda x: rng.random(3, np.float64, x), lambda x: x + rng.random(3, np.float64)),
+    "masked": (
+        lambda x: np.ma.masked_where(x > 1, x, False).fill(0),
+        lambda x: np.ma.masked_where(x > 1, x).sum(),
+    ),
+}
+
+
+def with_numpy_of_its_own(x):
+    import numpy
+
+    return numpy.median(x, None, None, True)
+
+
+def reads_with_numpy_of_its_own(x):
+    import numpy
+
+    return numpy.median(x, 0) + numpy.maximum(x, 0)
+
+
+BY_POSITION["local"] = (with_numpy_of_its_own, reads_with_numpy_of_its_own)
+
+
+@pytest.mark.parametrize("writes, reads", BY_POSITION.values(), ids=BY_POSITION)
+def test_arguments_by_position(writes, reads):
+    assert function_verdict(writes) != CLEAR
+    assert function_verdict(reads) == CLEAR
+
+
+@pytest.mark.parametrize("name", sorted(BY_POSITION.keys() & names.OUT_AT.keys()))
+def test_arguments_by_position_without_signatures(monkeypatch, name):
+    """Functions of numpy that are compiled have none before numpy 2.4."""
+    monkeypatch.setattr("cachingclient.worker.signatures._remembered", {})
+    monkeypatch.setattr("inspect.signature", broken)
+    test_arguments_by_position(*BY_POSITION[name])
+
+
+def test_tables_say_what_signatures_say():
+    for owner in (np.ndarray, np.ufunc, np.random.Generator):
+        for name in names.OUT_AT.keys() & vars(owner).keys():
+            if callable(method := getattr(owner, name)):  # ndarray.ptp is gone
+                assert reach(method).asked == names.OUT_AT[name] + 1
+
+
+def test_arguments_by_position_of_scipy():
+    linalg = pytest.importorskip("scipy.linalg")
+    ndimage = pytest.importorskip("scipy.ndimage")
+    signal = pytest.importorskip("scipy.signal")
+    for writes, reads in (
+        (lambda x: linalg.inv(x, True), lambda x: linalg.inv(x)),
+        (lambda x: linalg.svd(x, True, True, True), lambda x: linalg.svd(x, True, True)),
+        (lambda x: linalg.solve(x, x, False, True), lambda x: linalg.solve(x, x, False)),
+        (lambda x: ndimage.gaussian_filter(x, 1, 0, x), lambda x: ndimage.gaussian_filter(x, 1, 0)),
+        (lambda x: ndimage.uniform_filter(x, 3, x), lambda x: ndimage.uniform_filter(x, 3)),
+        (
+            lambda x: signal.detrend(x, -1, "linear", 0, True),
+            lambda x: signal.detrend(x, -1, "linear"),
+        ),
+    ):
+        assert function_verdict(writes) != CLEAR
+        assert function_verdict(reads) == CLEAR
+    x = TaskRef("x")
+    assert task_verdict(Task("y", ndimage.uniform_filter, x, 3, x))
+    assert not task_verdict(Task("y", ndimage.uniform_filter, x, 3, None, "nearest"))
+
+
+def test_fortran_routines():
+    """They look like builtins, and many of them write into what they get."""
+    blas = pytest.importorskip("scipy.linalg.blas")
+    assert function_verdict(blas.dscal) != CLEAR
+    assert function_verdict(lambda x: blas.dscal(2.0, x)) != CLEAR
+    assert function_verdict(lambda x: len(abs(x)) + [].count(x)) == CLEAR
+
+
 def test_the_same_code_with_other_functions():
     assert through(double).__code__ is through(zero).__code__
     assert function_verdict(through(double)) == CLEAR
@@ -379,6 +613,45 @@ def test_functions_and_arguments_in_tasks():
     assert task_verdict(Task("y", np.add, x, 1, out=x))
     assert task_verdict(Task("y", np.add, x, 1, x))
     assert task_verdict(Task("y", double, Task(None, zero, x)))
+
+
+@pytest.mark.parametrize(
+    "function, reads, writes",
+    [
+        (np.median, (None,), (None, None, True)),
+        (np.ptp, (0,), (0, TaskRef("out"))),
+        (np.stack, (0, None), (0, TaskRef("out"))),
+        (np.add.accumulate, (0, None), (0, None, TaskRef("out"))),
+        (np.ndarray.clip, (0, 1), (0, 1, TaskRef("out"))),
+        (dask.utils.methodcaller("clip"), (0, 1), (0, 1, TaskRef("out"))),
+        (functools.partial(np.clip, np.ones(2)), (), (1, TaskRef("out"))),
+    ],
+    ids=lambda value: name_of(value) if callable(value) else "",
+)
+def test_arguments_of_tasks_by_position(function, reads, writes):
+    x = TaskRef("x")
+    for twice in range(2):
+        for more, caught in ((reads, False), (writes, True)):
+            asked = Task("y", function, x, *more)
+            assert bool(task_verdict(asked)) is caught
+            assert bool(task_verdict(Task("z", double, asked))) is caught
+            assert bool(task_verdict(Task.fuse(asked, Task("z", double, TaskRef("y"))))) is caught
+
+
+def test_arguments_by_position_of_partitions():
+    base = dd.from_pandas(pdf, npartitions=1)
+    for arguments, caught in (((None,), False), ((None, None, True), True)):
+        asked = base.map_partitions(np.median, *arguments, meta=pdf).optimize(fuse=False)
+        graph = dask._task_spec.convert_legacy_graph(dict(asked.__dask_graph__()))
+        assert any(map(task_verdict, graph.values())) is caught
+
+
+def test_stores_of_dask_are_cleared():
+    """Its own function has an argument ``out``, which is where the user wants it written."""
+    target = np.zeros(4)
+    stored = da.store(da.ones(4, chunks=2), target, compute=False, lock=False)
+    graph = dask._task_spec.convert_legacy_graph(dict(stored.__dask_graph__()))
+    assert not any(map(task_verdict, graph.values()))
 
 
 METHODS = {
@@ -525,6 +798,155 @@ def test_tasks_of_dask_are_cleared():
         graph = dask.base.collections_to_expr([collection]).optimize().__dask_graph__()
         for key, task in dask._task_spec.convert_legacy_graph(dict(graph)).items():
             assert not task_verdict(task), key
+
+
+# -- what changes when it is read -------------------------------------------------------------
+
+
+class Lazy:
+    """Counts how often it was asked."""
+
+    def __init__(self, n):
+        self.n, self.seen = n, []
+
+    def get(self):
+        self.seen.append(1)
+        return len(self.seen)
+
+    def __len__(self):
+        self.n += 1
+        return self.n
+
+    def __getitem__(self, key):
+        return self._note()
+
+    def __add__(self, other):
+        seen = self.seen
+        seen.append(other)
+        return len(seen)
+
+    def __iter__(self):
+        return iter([self.seen.append(i) or len(self.seen) for i in range(2)])
+
+    def __bool__(self):
+        self.seen[:] = [*self.seen, 1]
+        return len(self.seen) < 2
+
+    @property
+    def p(self):
+        del self.seen[1:]
+        self.n -= 1
+        return self.n
+
+    def _note(self):
+        self.seen.append(1)
+        return len(self.seen)
+
+
+class Quiet:
+    """Only what is not called reading changes it."""
+
+    def __init__(self, n):
+        self.n = n
+        self.items = [n]
+
+    def fit(self):
+        self.n += 1
+        return self.n
+
+    def get(self):
+        found = {}
+        found["n"] = self.n
+        found["n"] += 1
+        items = []
+        items.append(found)
+        items[0]["m"] = [0] * 3
+        return items
+
+    def __len__(self):
+        total = 0
+        for item in self.items:
+            total += item
+        return total
+
+    def __add__(self, other):
+        new = type(self)(0)
+        new.n = self.n + other
+        new.items.append(other)
+        return new
+
+    @functools.cached_property
+    def p(self):
+        return [item * 2 for item in self.items]
+
+
+READ = {
+    "get": lambda v: v.get(),
+    "len": lambda v: len(v),
+    "item": lambda v: v[0],
+    "add": lambda v: v + 1,
+    "property": lambda v: v.p,
+    "list": lambda v: list(v),
+    "condition": lambda v: 1 if v else 0,
+}
+
+
+@pytest.mark.parametrize("f", READ.values(), ids=READ)
+@pytest.mark.parametrize("inside", [False, True])
+def test_objects_that_change_when_they_are_read(guarded, f, inside):
+    read = (lambda v: f(v[0])) if inside else f
+    make = (lambda n: [Lazy(n)]) if inside else Lazy
+    assert function_verdict(f) == CLEAR
+    kept = guarded.submit(make, 3)
+    for n in range(3):
+        assert guarded.submit(read, kept, key=f"read-{n}").result() == f(Lazy(3))
+
+
+@pytest.mark.parametrize("name", READ)
+def test_each_way_of_reading_is_seen(name):
+    method = {"item": "_note", "property": "p", "list": "__iter__", "condition": "__bool__"}
+    member = vars(Lazy)[method.get(name, name if name == "get" else f"__{name}__")]
+    assert changes_when_read(type("Alone", (), {"__len__": getattr(member, "fget", member)}))
+
+
+def test_objects_that_only_others_change_are_shared(guarded):
+    assert changes_when_read(Lazy) and not changes_when_read(Quiet)
+    for kind in (list, dict, np.ndarray, pd.DataFrame, Point, SimpleNamespace, Model, Table):
+        assert not changes_when_read(kind)
+    kept = guarded.submit(lambda n: [Quiet(n)], 3)
+    one, two = (guarded.submit(lambda v: id(v[0]), kept, key=f"id-{n}").result() for n in "ab")
+    assert one == two
+
+
+ITERATORS = {
+    "list": (lambda: [iter([1, 2])], lambda v: sum(v[0])),
+    "dict": (lambda: {"i": map(abs, [1, -2])}, lambda v: sum(v["i"])),
+    "deep": (lambda: ([{"i": zip([1], [2])}],), lambda v: list(v[0][0]["i"])),
+}
+
+
+@pytest.mark.parametrize("make, read", ITERATORS.values(), ids=ITERATORS)
+def test_iterators_in_containers(guarded, make, read):
+    assert function_verdict(read) == CLEAR
+    kept = guarded.submit(make)
+    for n in range(3):
+        assert guarded.submit(read, kept, key=f"read-{n}").result() == read(make())
+
+
+def test_only_what_changes_is_copied(guarded):
+    lazy, array = guarded.submit(Lazy, 3), guarded.submit(np.ones, 3)
+    found = {guarded.submit(lambda v, x: id(x), lazy, array, key=k).result() for k in "ab"}
+    assert len(found) == 1
+
+
+def test_what_changes_when_it_is_read_on_another_worker():
+    with Client(**INPROC) as client:
+        client.register_plugin(MutationGuard())
+        one, two = client.scheduler_info()["workers"]
+        kept = client.submit(Lazy, 3, workers=[one])
+        for n in range(2):
+            asked = client.submit(len, kept, workers=[two], key=f"len-{n}")
+            assert asked.result() == 4
 
 
 # -- collections ------------------------------------------------------------------------------

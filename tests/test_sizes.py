@@ -110,3 +110,28 @@ def test_what_cannot_be_looked_into_is_told():
     import re
 
     assert not measure([re.compile("a").scanner("a")]).whole
+
+
+class Counting:
+    def __len__(self):
+        self.asked = True
+        return 1
+
+    def __sizeof__(self):
+        return 5
+
+
+@pytest.mark.parametrize(
+    "value, delicate",
+    [
+        (Counting(), True),
+        ([Opaque(Counting())], True),
+        ({"i": iter([1])}, True),
+        (Opaque(map(abs, [1])), True),
+        ([i for i in range(3)], False),
+        ([(i for i in range(3))], False),  # cannot be copied
+        ([range(3), {}.items(), Opaque(1)], False),
+    ],
+)
+def test_what_changes_when_it_is_read_is_found(value, delicate):
+    assert measure(value).delicate is delicate

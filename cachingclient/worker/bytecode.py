@@ -14,6 +14,7 @@ from types import CodeType
 from typing import NamedTuple
 
 from cachingclient.worker import names
+from cachingclient.worker.signatures import ANY, reach
 
 #: Changes nothing.
 CLEAR = 0
@@ -104,6 +105,7 @@ class Reader:
         self.instructions = list(dis.get_instructions(code))
         self.verdict, self.uses = CLEAR, []
         self.called: set[int] = set()
+        self.makes_generator = not names.GENERATORS.isdisjoint(code.co_names)
         #: height of the stack after each instruction, as if there were no jumps
         self.heights: list[int] = []
         height = 0
@@ -167,12 +169,21 @@ class Reader:
         name = self.instructions[j].argval
         if j and self.instructions[j - 1].argval in ("self", "cls"):
             return False
-        return name in names.harmless_methods() and nargs <= self._out_at(name)
+        known = name in names.harmless_methods() or self._draws_own(j, nargs)
+        return known and nargs <= self._out_at(name)
+
+    def _draws_own(self, j: int, nargs: int) -> bool:
+        """Whether the generator that draws was made right here, or is the one of `numpy.random`."""
+        name = self.instructions[j].argval
+        if name not in names.DRAWS:
+            return False
+        is_own = self.makes_generator or self.instructions[j - 1].argval == "random"
+        return is_own or nargs < names.DRAWS[name]
 
     def _out_at(self, name: str) -> int:
         # It may be numpy that was imported inside of the function.
-        nin = getattr(getattr(sys.modules.get("numpy"), name, None), "nin", None)
-        return min(names.OUT_AT.get(name, 99), nin if isinstance(nin, int) else 99)
+        function = getattr(sys.modules.get("numpy"), name, None)
+        return min(names.OUT_AT.get(name, ANY), reach(function).written if function else ANY)
 
     def _load(self, i: int, instruction: dis.Instruction) -> None:
         """What is loaded for anything but a call right there."""

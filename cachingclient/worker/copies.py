@@ -16,6 +16,9 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Any
 
+#: An array is copied for the sake of a view that has more than this part of its memory.
+WORTH = 2
+
 
 @dataclass
 class Copier:
@@ -93,10 +96,42 @@ def _array(value: Any, copier: Copier) -> Any:
     if not value.flags.writeable:
         return value
     if not value.dtype.hasobject:
-        return value.copy(order="K")
+        return _window(value, copier) if _is_view(value) else _whole(value)
     copy = value.copy(order="C")
     _fill(copy, copier)
     return copy
+
+
+def _is_view(value: Any) -> bool:
+    return type(value.base) is type(value) is sys.modules["numpy"].ndarray
+
+
+def _whole(value: Any) -> Any:
+    return value.copy(order="K")
+
+
+def _window(value: Any, copier: Copier) -> Any:
+    """A view: of the copy of the array whose memory it is a part of.
+
+    So what is written to one of them is read from the other.
+    """
+    base = value.base
+    if id(base) not in copier.seen and WORTH * value.nbytes <= base.nbytes:
+        return _whole(value)
+    if base.dtype.hasobject or not base.flags.forc:
+        return _whole(value)
+    memory = copier(base)
+    if memory is base or memory.strides != base.strides:
+        return _whole(value)
+    try:
+        offset = _address(value) - _address(base)
+        return type(value)(value.shape, value.dtype, memory, offset, value.strides)
+    except (TypeError, ValueError):  # somebody has it reach beyond the array
+        return _whole(value)
+
+
+def _address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
 
 
 def _fill(values: Any, copier: Copier) -> None:
@@ -164,9 +199,13 @@ def _deep(value: Any, copier: Copier) -> Any:
 
 def _other(value: Any, copier: Copier) -> Any:
     """Instances of other classes: models, clients, whatever has a state."""
+    many = len(copier.seen)
     try:
-        return deepcopy(value)
+        return deepcopy(value, copier.seen)
     except Exception:
+        # Copies that were begun may have only a part of what they should have.
+        for key in list(copier.seen)[many:]:
+            del copier.seen[key]
         return value
 
 
@@ -177,7 +216,7 @@ def _as_it_is(value: Any, copier: Copier) -> Any:
 Rule = Callable[[Any, Copier], Any]
 
 #: Modules whose objects stand for something outside, or are what they are.
-_LEFT_ALONE = frozenset(("dask", "distributed", "functools", "types", "_thread", "threading"))
+_LEFT_ALONE = frozenset(("dask", "distributed", "_thread", "threading"))
 
 #: {type: rule}; subclasses may be anything, and are left alone
 EXACT: dict[type, Rule] = {

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import operator
 import sys
+from collections.abc import Iterator
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -27,12 +28,12 @@ from cachingclient.tasks import (
     function_name,
     holds_nothing,
     is_cheap,
-    parts_of,
     task_functions,
     unwrap,
 )
 from cachingclient.worker import names
 from cachingclient.worker.bytecode import BENEATH, CHANGES, CLEAR, Use, code_facts
+from cachingclient.worker.signatures import ANY, reach
 
 #: Functions that call functions are followed so far.
 DEPTH = 6
@@ -67,7 +68,7 @@ def task_verdict(task: Any) -> int:
     """
     if _is_plain(task) or _hands_out_what_closes(task):
         return CLEAR
-    if any(_is_told_to(part) for _, part in parts_of("", task)):
+    if any(map(_is_told_to, _calls(task))):
         return CHANGES
     verdict = CLEAR
     for function in task_functions(task):
@@ -83,17 +84,52 @@ def _hands_out_what_closes(task: Any) -> bool:
     return getattr(task, "func", None) is getattr and task.args[1:] == ("_close",)
 
 
+def _calls(task: Any) -> Iterator[Any]:
+    """Tasks that call something: those of which a task consists, and those inside of them."""
+    todo = [task]
+    left = MANY_INSIDE
+    while todo and left:
+        part = todo.pop()
+        left -= 1
+        kind = type(part)
+        if kind is list or kind is tuple:
+            todo += part[:MANY_PARTS]
+        elif kind is dict:  # of tasks that were fused
+            todo += part.values()
+        elif isinstance(part, Task):
+            yield part
+            todo += part.args
+            if part.kwargs:
+                todo += part.kwargs.values()
+
+
 def _is_told_to(task: Any) -> bool:
     """Whether the arguments of a task say what is to be changed."""
-    kwargs = getattr(task, "kwargs", None)
+    kwargs = task.kwargs
     if kwargs and names.asks_for_it(kwargs, names.TASK_KEYWORDS):
         return True
-    nin = getattr(getattr(task, "func", None), "nin", None)
-    return isinstance(nin, int) and len(task.args) > nin  # a ufunc that gets its output
+    if _gets_more(task.func, task.args):
+        return True
+    # dask.dataframe has functions called by others, with the same arguments
+    handed = kwargs.get("_func") if kwargs else None
+    return handed is not None and _gets_more(handed, task.args)
+
+
+def _gets_more(function: Any, args: tuple[Any, ...]) -> bool:
+    """Whether one of a function's arguments is what it is to write into."""
+    while type(function) is partial:
+        function, args = function.func, (*function.args, *args)
+    name = getattr(function, "method", None)  # dask.utils.methodcaller
+    if isinstance(name, str):
+        return len(args) > names.OUT_AT.get(name, ANY) + 1
+    given = (args[i] for i in reach(function).places if i < len(args))
+    return any(value is not None and value is not False for value in given)
 
 
 #: {function: verdict}, of those that live as long as their modules
 _lasting: dict[Any, int] = {}
+#: {function that is cleared: arguments with which it is}
+_cleared: dict[Any, int] = {}
 
 
 def _is_plain(task: Any) -> bool:
@@ -148,10 +184,9 @@ def _is_cleared(function: Any, nargs: int) -> bool:
     if getattr(function, "__module__", "") == MACHINERY:
         return True
     try:
-        cleared = _lasting.get(function) == CLEAR
+        return nargs <= _cleared.get(function, -1)
     except TypeError:  # not hashable
         return False
-    return cleared and nargs <= getattr(function, "nin", nargs)
 
 
 def _is_flat(value: Any) -> bool:
@@ -174,6 +209,8 @@ def _named_verdict(function: Any) -> int:
         verdict |= CHANGES
     if lasting and len(_lasting) < MANY:
         _lasting[function] = verdict
+        if verdict == CLEAR:
+            _cleared[function] = reach(function).asked
     return verdict
 
 
@@ -199,9 +236,10 @@ def function_verdict(function: Any, depth: int = DEPTH) -> int:
         return UNKNOWN
     if isinstance(function, MethodType):
         function = function.__func__
+        if names.draws(function) and names.is_trusted(names.home_of(function)):
+            return _known(function)  # it draws from a generator that is no input
     if isinstance(function, FunctionType):
-        # not __module__, which decorators copy from what they wrap
-        if names.is_trusted(function.__globals__.get("__name__")):
+        if names.is_trusted(names.home_of(function)):
             return _known(function) | _handed(function.__closure__, depth)
         return _read(function, depth)
     if isinstance(function, partial):
@@ -240,13 +278,16 @@ def _handed(cells: Any, depth: int) -> int:
 
 def _other(function: Any, depth: int) -> int:
     """Builtins, and instances that can be called."""
-    module = getattr(function, "__module__", None)
     if isinstance(function, operator.methodcaller):
-        return CHANGES if function.__reduce__()[1][0] in names.METHODS else CLEAR
-    if not names.is_trusted(module if isinstance(module, str) else type(function).__module__):
+        return CLEAR if names.is_harmless_call(function.__reduce__()[1][0]) else CHANGES
+    if not names.is_trusted(names.home_of(function)):
         return UNKNOWN
+    if isinstance(method := getattr(function, "method", None), str):  # dask.utils.methodcaller
+        return CLEAR if names.is_harmless_call(method) else CHANGES
+    if names.draws(function):
+        return CHANGES
     verdict = _known(function)
-    if isinstance(getattr(function, "method", None), str) or _is_method(function):
+    if _is_method(function):
         return CHANGES if function_name(function) in names.METHODS else verdict
     for inner in list(getattr(function, "__dict__", {}).values()):
         # np.vectorize and toolz keep a user's function there
@@ -282,7 +323,7 @@ def _use_verdict(use: Use, function: FunctionType, depth: int) -> int:
     if use.nargs is None:
         # Only what can be called can do anything where it is handed to.
         return function_verdict(found, depth - 1) if _is_function(found) else CLEAR
-    if _positional_out(found, use.path[-1], use.nargs):
+    if use.nargs > reach(found).written:
         return CHANGES
     return function_verdict(found, depth - 1)
 
@@ -304,10 +345,3 @@ def _resolve(use: Use, function: FunctionType) -> Any:
     for attribute in attributes:
         found = getattr(found, attribute)
     return found
-
-
-def _positional_out(found: Any, name: str, nargs: int) -> bool:
-    nin = getattr(found, "nin", None)
-    if isinstance(nin, int):
-        return nargs > nin
-    return name in names.OUT_AT and nargs > names.OUT_AT[name] + 1

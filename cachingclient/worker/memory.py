@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import weakref
+from collections.abc import Iterable
 from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from tornado.ioloop import PeriodicCallback
 
 from cachingclient.bounded import Bounded
-from cachingclient.worker.sizes import measure
+from cachingclient.worker.sizes import Size, measure
 
 if TYPE_CHECKING:
     from dask.typing import Key
@@ -69,6 +70,8 @@ class MemoryWatch:
         #: {key that runs: bytes of the process beside what tasks returned, when it began}
         self._before = Bounded(MANY)  # those that fail are not heard of again
         self._failed = False
+        #: tasks whose values change when they are read
+        self._delicate: weakref.WeakSet[TaskState] = weakref.WeakSet()
         _here.add(worker)
         worker.metrics[TOPIC] = self.metric
         self._timer: PeriodicCallback | None = None
@@ -155,22 +158,33 @@ class MemoryWatch:
             ts = self._tasks.get(key)
             if ts is None:
                 return
+            found = self._measured(ts)
             if start == "executing" or start == "long-running":
-                self._size(ts)
+                self._size(ts, found)
             if self._high or (ts.nbytes or 0) > self._noticed:
                 self.look()
         except Exception:
             self._failed_once()
 
-    def _size(self, ts: TaskState) -> None:
+    def delicate(self, tasks: Iterable[TaskState]) -> list[Key]:
+        """Keys of those whose values change when they are read, as far as that is known."""
+        return [ts.key for ts in tasks if ts in self._delicate] if self._delicate else []
+
+    def _measured(self, ts: TaskState) -> Size | None:
+        """What dask does not see of a value."""
+        # What has been spilled at once is not read again for this.
+        value = self._values.get(ts.key)
+        if value is None:
+            return None
+        found = measure(value)
+        if found is not None and found.delicate:
+            self._delicate.add(ts)
+        return found
+
+    def _size(self, ts: TaskState, found: Size | None) -> None:
         """Tell the size of a value of which dask does not see it."""
         key = ts.key
         before = self._before.pop(key, None)
-        # What has been spilled at once is not read again for this.
-        value = self._values.get(key)
-        if value is None:
-            return
-        found = measure(value)
         if found is None:
             return
         nbytes = found.nbytes

@@ -10,6 +10,14 @@ import builtins
 import sys
 from collections.abc import Iterable
 from functools import lru_cache
+from types import (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 from typing import Any
 
 #: Modules whose functions leave their arguments alone, unless told otherwise.
@@ -48,22 +56,49 @@ KEYWORDS = frozenset(("copy", "inplace", "out", "output"))
 #: Where dask uses one of these names in tasks it means no harm.
 TASK_KEYWORDS = KEYWORDS - {"copy"}
 
-#: Methods that call what they are given, or that objects of any type may have: no word for it.
-AMBIGUOUS = frozenset(
-    "agg aggregate apply apply_along_axis applymap close dump eval filter load map pipe process"
-    " run save send throw transform write writelines".split()
+#: Methods of arrays and frames that call what they are given.
+CALLING = frozenset(
+    "agg aggregate apply apply_along_axis applymap eval filter map pipe transform".split()
 )
+#: Those, and what objects of any type may have: no word for it.
+AMBIGUOUS = CALLING | frozenset(
+    "close dump load process run save send throw write writelines".split()
+)
+
+#: Methods by which random generators change, although numpy and pandas have harmless ones of
+#: these names: {name: arguments with which it may be the generator's}. Without `power`: few
+#: draw by that, and many square.
+DRAWS = {"random": 0, "sample": 2}
+#: What makes a generator.
+GENERATORS = frozenset(("Generator", "Random", "RandomState", "default_rng"))
 
 #: Ways around the copy-on-write of pandas.
 BENEATH = frozenset("array blocks _data _mgr _ndarray _pa_array _values".split())
 
-#: {method that takes `out` by position: arguments before it}; one more for functions
+#: {method that takes `out` by position: arguments before it}; one more for functions. For what
+#: has no signature that tells so, and for methods of what nothing is known of.
 OUT_AT = {
-    **dict.fromkeys(("all", "any", "argmax", "argmin", "dot", "max", "min", "round"), 1),
-    **dict.fromkeys(("choose", "clip", "compress", "cumprod", "cumsum", "take"), 2),
-    **dict.fromkeys(("mean", "prod", "ptp", "std", "sum", "var"), 2),
+    **dict.fromkeys("all any argmax argmin choose concatenate dot max min ptp round".split(), 1),
+    **dict.fromkeys(("clip", "compress", "cumprod", "cumsum", "take"), 2),
+    **dict.fromkeys(("mean", "prod", "std", "sum", "var"), 2),
     "trace": 4,
+    # of ufuncs
+    **dict.fromkeys(("accumulate", "reduce"), 3),
+    "reduceat": 4,
+    # of random generators
+    **dict.fromkeys(("random", "standard_normal"), 2),
+    **dict.fromkeys(("standard_exponential", "standard_gamma"), 3),
 }
+
+
+#: What Python itself calls functions and methods that are compiled.
+_BUILTIN = (
+    BuiltinFunctionType,
+    ClassMethodDescriptorType,
+    MethodDescriptorType,
+    MethodWrapperType,
+    WrapperDescriptorType,
+)
 
 
 def is_trusted(module: Any) -> bool:
@@ -75,6 +110,52 @@ def is_trusted(module: Any) -> bool:
     (True, False)
     """
     return isinstance(module, str) and module.partition(".")[0] in TRUSTED
+
+
+def is_harmless_call(method: str) -> bool:
+    """Whether a task that calls a method of its input leaves that alone.
+
+    What it gives the method is looked at for itself.
+
+    Examples
+    --------
+    >>> is_harmless_call("sum"), is_harmless_call("apply"), is_harmless_call("partial_fit")
+    (True, True, False)
+    """
+    return method in harmless_methods() or method in CALLING
+
+
+def draws(function: Any) -> bool:
+    """Whether a function is a method of random generators, to be called with one.
+
+    Examples
+    --------
+    >>> import random
+    >>> draws(random.Random.random), draws(random.random)
+    (True, False)
+    """
+    owner = getattr(function, "__qualname__", "").rpartition(".")[0]
+    return owner in GENERATORS and getattr(function, "__self__", None) is None
+
+
+def home_of(function: Any) -> Any:
+    """Name of the module that a function counts to; None for what hides it.
+
+    Examples
+    --------
+    >>> import math
+    >>> home_of(math.sqrt), home_of([].sort)
+    ('math', 'builtins')
+    """
+    if isinstance(function, FunctionType):
+        # not __module__, which decorators copy from what they wrap
+        return function.__globals__.get("__name__")
+    module = getattr(function, "__module__", None)
+    if isinstance(module, str):
+        return module
+    # Routines of f2py, of which many write into what they get, look like builtins.
+    kind = type(function)
+    return kind.__module__ if kind.__module__ != "builtins" or kind in _BUILTIN else None
 
 
 def asks_for_it(names: Iterable[Any], keywords: frozenset[str] = KEYWORDS) -> bool:
@@ -121,7 +202,9 @@ def harmless_methods() -> frozenset[str]:
     """
     key = "pandas" in sys.modules
     if key not in _harmless:
-        _harmless[key] = frozenset(_public(_owners()) - METHODS - FUNCTIONS - AMBIGUOUS)
+        _harmless[key] = frozenset(
+            _public(_owners()) - METHODS - FUNCTIONS - AMBIGUOUS - DRAWS.keys()
+        )
     return _harmless[key]
 
 

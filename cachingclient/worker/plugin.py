@@ -50,6 +50,7 @@ from cachingclient.worker.memory import MemoryWatch
 from cachingclient.worker.results import CopyingComm
 
 if TYPE_CHECKING:
+    from dask.typing import Key
     from distributed import Worker
     from distributed.comm import Comm
     from distributed.worker_state_machine import TaskState
@@ -70,7 +71,8 @@ LARGE = 1_000_000
 class MutationGuard(WorkerPlugin):
     """Protects what is in a worker's memory from the tasks that read it, and from users.
 
-    Tasks whose functions may change their inputs get copies of them. Where workers share
+    Tasks whose functions may change their inputs get copies of them, and so do all that read
+    what changes by that. Where workers share
     their process with clients, clients get copies of results.
 
     Notes
@@ -197,9 +199,10 @@ class Hooks:
             if ts is None or not ts.dependencies or ts.run_spec is None:
                 return None
             verdict = self.verdict(ts.run_spec)
-            if verdict == CLEAR or not in_threads(self.worker, ts):
+            keys = self.memory.delicate(ts.dependencies) if verdict == CLEAR else None
+            if keys == [] or not in_threads(self.worker, ts):
                 return None
-            return Guarded(ts, self, deep=bool(verdict & BENEATH))
+            return Guarded(ts, self, keys, deep=bool(verdict & BENEATH))
         except Exception:
             self.failed_once()
             return None
@@ -264,13 +267,16 @@ class Guarded:
     It stands in the place of a task while that runs, and is otherwise like it.
     """
 
-    def __init__(self, ts: TaskState, hooks: Hooks, deep: bool) -> None:
+    def __init__(self, ts: TaskState, hooks: Hooks, keys: list[Key] | None, deep: bool) -> None:
         self.ts, self.hooks, self.deep = ts, hooks, deep
+        #: inputs that are copied; None for all of them
+        self.keys = keys
         self.task: Any = ts.run_spec
 
     @hidden
     def __call__(self, values: Any = ()) -> Any:
-        return self.task(self.hooks.copies(values, self.deep))
+        chosen = values if self.keys is None else {k: values[k] for k in self.keys if k in values}
+        return self.task({**values, **self.hooks.copies(chosen, self.deep)})
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.task, name)

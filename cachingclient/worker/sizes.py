@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from dask.sizeof import sizeof
 
+from cachingclient.worker.reading import changes_when_read
+
 #: Objects of one value that are looked at, at most, and how deep.
 MANY = 1000
 DEEP = 20
@@ -24,6 +26,8 @@ class Size(NamedTuple):
     nbytes: int
     #: whether all of it could be looked into
     whole: bool
+    #: whether it, or something in it, changes when it is read
+    delicate: bool = False
 
 
 def measure(value: Any) -> Size | None:
@@ -44,7 +48,7 @@ def measure(value: Any) -> Size | None:
         return None
     look = _Look()
     nbytes = look.size(value, DEEP)
-    return Size(int(nbytes), look.whole)
+    return Size(int(nbytes), look.whole, look.delicate)
 
 
 @lru_cache(1_000)
@@ -64,8 +68,9 @@ _CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 
 @lru_cache(1_000)
 def _is_plain(kind: type) -> bool:
-    """Whether dask knows all of it, if it is no array of objects."""
-    return _seen_by_dask(kind) and not issubclass(kind, _CONTAINERS)
+    """Whether dask knows all that matters of it, if it is no array of objects."""
+    is_seen = _seen_by_dask(kind) and not issubclass(kind, _CONTAINERS)
+    return is_seen and not changes_when_read(kind)
 
 
 @lru_cache(1_000)
@@ -83,6 +88,7 @@ class _Look:
 
     def __init__(self) -> None:
         self.whole = True
+        self.delicate = False
         self._left = MANY
         self._met: set[int] = set()
 
@@ -94,6 +100,8 @@ class _Look:
         if self._left < 0 or not depth:
             return 0
         kind: Any = type(value)
+        if changes_when_read(kind):
+            self.delicate = True
         if isinstance(value, dict):
             inside = self._sample(value.keys(), len(value), depth)
             return sys.getsizeof(value) + inside + self._sample(value.values(), len(value), depth)
