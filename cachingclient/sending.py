@@ -18,6 +18,7 @@ from cachingclient.graph.envelope import Envelope, Request
 from cachingclient.graph.plan import Plan, make_plan
 from cachingclient.judging import is_named, judge
 from cachingclient.pending import Job
+from cachingclient.placing import Place
 from cachingclient.scheduler.plugin import MANY_OUTPUTS
 from cachingclient.watching import Seen
 
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
 
 #: What is said of how to compute something, that makes its result another one.
 _HOW = ("workers", "allow_other_workers", "resources", "retries", "user_priority")
-#: What is said of where to compute it.
-_WHERE = ("workers", "resources")
 #: Annotations that don't make a result another one.
 _OURS = ("cache", "span")
 
@@ -96,18 +95,19 @@ class Sending:
         settings = self.session.settings
         pure = wish.pure is not False or wish.keep or settings.rules.impure
         if isinstance(expr, internals.LLGExpr) or not pure:
-            use = wish.use and pure and not self._is_placed(wish)
-            message = self._judged(expr, wish) if use else self._refused(expr)
+            message = self._judged(expr, wish) if wish.use and pure else self._refused(expr)
             return lambda: self._send_after(message, expr)
         if not wish.use:
-            return self._without_cache(expr)
+            job = Job(list(dict.fromkeys(self.keys)), ())
+            way = self._way(Envelope(expr, self._request(job.keys, number=job.number, use=False)))
+            # What the scheduler knows of its keys may be on its way out: that is over soon.
+            job.ways = [way, way, self._way(expr)]
+            return lambda: self._as_asked(self.session.pending.send(job), {})
         how = {k: self.kw[k] for k in _HOW if self.kw.get(k)}
         session = self.session
         said = how, wish.annotations
         steps = held.alive(expr)
         plan = make_plan(expr, settings, session.trusted, said, session.cancelled)
-        if self._is_placed(wish) and not plan.renamed.keys() >= set(self.keys):
-            return self._without_cache(expr, elsewhere=True)
         gone = dict.fromkeys(session.departed.take(), False)
         layers = {
             n: layer
@@ -123,18 +123,6 @@ class Sending:
             plan = make_plan(expr, settings, session.trusted, said, session.cancelled)
         plan.alive = {**gone, **plan.alive, **steps.alive}
         return self._planned(plan, seen, wish)
-
-    def _is_placed(self, wish: Wish) -> bool:
-        """Whether the user said where to compute: what is kept elsewhere is no answer to that."""
-        return any(self.kw.get(k) or wish.annotations.get(k) for k in _WHERE)
-
-    def _without_cache(self, expr: Any, elsewhere: bool = False) -> Callable[[], dict[Key, Future]]:
-        job = Job(list(dict.fromkeys(self.keys)), ())
-        request = self._request(job.keys, number=job.number, use=False, elsewhere=elsewhere)
-        way = self._way(Envelope(expr, request))
-        # What the scheduler knows of its keys may be on its way out: that is over soon.
-        job.ways = [way, way, self._way(expr)]
-        return lambda: self._as_asked(self.session.pending.send(job), {})
 
     # -- tasks as they are: the scheduler culls them, and hears of their names before ------
 
@@ -202,6 +190,7 @@ class Sending:
             "unsure": list(seen.unsure),
             "readers": {s: list(names) for s, names in verdict.readers.items()},
             "alive": dict.fromkeys(session.departed.take(), False),
+            "place": Place.of(self.kw, wish.annotations),
         }
 
     # -- graphs in an envelope -------------------------------------------------------------
@@ -224,6 +213,7 @@ class Sending:
             made_of=seen.made_of,
             readers=seen.readers,
             data=data,
+            place=Place.of(self.kw, wish.annotations),
         )
         names = {key_name(k) for k in new}
         denied = plan.denied.keys() | _named_by_users(plan.expr, new)

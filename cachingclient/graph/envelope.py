@@ -18,6 +18,7 @@ from cachingclient.graph.choosing import Candidates, choose
 from cachingclient.graph.pruning import prune_layers, prune_tasks
 from cachingclient.internals import Expr, GraphNode, MapExpr, as_graph
 from cachingclient.judging import Verdict, judge
+from cachingclient.placing import Place
 from cachingclient.registry import PLUGINS
 
 logger = logging.getLogger("distributed.scheduler.cachingclient")
@@ -45,8 +46,8 @@ class Request:
     lift_all: bool = False
     #: whether to read from the cache and add to it at all
     use: bool = True
-    #: whether its outputs are to be computed where nothing of them is kept
-    elsewhere: bool = False
+    #: where its outputs are to be computed
+    place: Place | None = None
     #: {source: digest of its state}
     sources: Mapping[Any, str] = field(default_factory=dict)
     #: sources of which nobody can tell whether they changed

@@ -19,6 +19,7 @@ from cachingclient.frames.data import Stash
 from cachingclient.frames.index import FrameIndex
 from cachingclient.history import History
 from cachingclient.ledger import Ledger
+from cachingclient.placing import Place
 from cachingclient.policy import Policy, make_policy
 from cachingclient.registry import PLUGINS
 from cachingclient.scheduler.audit import Audits
@@ -262,10 +263,13 @@ class CachePlugin(SchedulerPlugin):
         unsure: Collection[Any] = (),
         readers: Mapping[Any, Collection[Any]] = {},
         alive: Mapping[Any, bool | None] = {},
+        place: Collection[Any] | None = None,
     ) -> None:
         """Hear which names of the next graph may be kept, and which not."""
         self.keeper.settle()
         self.erred.let_go()
+        if place is not None:
+            self._leave_to(Place(*place), self.ledger.of_names(allowed))
         self.release.names(denied)
         self._compare(sources, unsure)
         self.release.stale(self.freshness.made(readers))
@@ -284,9 +288,7 @@ class CachePlugin(SchedulerPlugin):
         self.erred.let_go()
         self.detaching.settle()
         self._compare(request.sources, request.unsure)
-        if request.elsewhere:
-            # A task that the scheduler knows runs where it ran before.
-            self.release_all_of({key_name(k) for k in request.outputs})
+        self._leave_to(request.place, request.outputs)
         submission = Submission(self, request, self.submissions.deadline())
         self.submissions.add(submission)
         # What is said of its keys before this was said of an earlier submission.
@@ -499,6 +501,20 @@ class CachePlugin(SchedulerPlugin):
         """Let go of everything."""
         self.release.everything()
         self.forget_frames()
+
+    def _leave_to(self, place: Place | None, keys: Collection[Key]) -> None:
+        """Let go of keys that are kept where they are not wanted."""
+        if place is None:
+            return
+        scheduler, tasks = self.scheduler, self.scheduler.tasks
+        elsewhere = {
+            key_name(k)
+            for k in keys
+            if k in self.ledger
+            and not any(place.has(scheduler, ws) for ws in tasks[k].who_has or ())
+        }
+        # With what is made of them: a task that the scheduler knows runs where it ran before.
+        self.release_all_of(elsewhere)
 
     def release_all_of(self, names: set[Any]) -> None:
         """Let go of names, and of all that was made of them: not inside a transition."""
