@@ -17,7 +17,9 @@ from cachingclient.admission import (
     Rules,
     key_name,
 )
-from cachingclient.internals import Alias, TaskRef, blockwise_parts, is_rechunk
+from cachingclient.arguments import givens
+from cachingclient.inspection import Given
+from cachingclient.internals import Alias, TaskRef, blockwise_arguments, blockwise_parts, is_rechunk
 from cachingclient.judging import spread
 from cachingclient.tasks import Looks, Weakly, function_name, is_cheap, task_functions
 
@@ -37,6 +39,8 @@ class LayerFacts:
     functions: frozenset[str] = frozenset()
     #: those of them whose code can be looked at
     users: Weakly = Weakly(())
+    #: {id of such a function: what the first of its tasks gives to it}
+    givens: dict[int, Given] = field(default_factory=dict)
     #: the user's word on it: ``annotate(cache=...)``
     wish: bool | None = None
     #: names that its tasks depend on, as far as its tasks tell
@@ -68,9 +72,10 @@ class _Scan:
     inputs: set[Any] = field(default_factory=set)
     #: {id: (function, its name)}: an id is only good while the function lives
     functions: dict[int, tuple[Any, str]] = field(default_factory=dict)
+    givens: dict[int, Given] = field(default_factory=dict)
     alias: bool = True
 
-    def task(self, name: Any, task: Any, literals: Iterable[Any] = ()) -> None:
+    def task(self, name: Any, task: Any, literals: Iterable[Any] = (), args: Any = None) -> None:
         self.names.add(name)
         if isinstance(task, TaskRef):
             self.inputs.add(key_name(task.key))
@@ -84,7 +89,11 @@ class _Scan:
             self.alias = False
             # Functions given as arguments too: map_blocks with block_info wraps the user's. And
             # all at once: a function may call methods of what it is given.
+            before = len(self.functions)
             self.look_for_functions([task, *literals] if literals else task)
+            if len(self.functions) > before:
+                functions = [function for function, _ in self.functions.values()]
+                self.givens = {**givens(task, args, functions), **self.givens}
 
     def look_for_functions(self, task: Any) -> None:
         for function in task_functions(task):
@@ -98,6 +107,7 @@ class _Scan:
             closed=closed,
             functions=functions,
             users=Weakly(f for f, _ in self.functions.values() if not is_cheap(f)),
+            givens=self.givens,
             wish=(layer.annotations or {}).get("cache"),
             inputs=frozenset(self.inputs),
             alias=self.alias,
@@ -130,7 +140,7 @@ def _find(name: str, layer: Layer) -> LayerFacts:
     scan = _Scan()
     if isinstance(layer, Blockwise):
         task, literals = blockwise_parts(layer)
-        scan.task(layer.output, task, literals)
+        scan.task(layer.output, task, literals, blockwise_arguments(layer))
         # Its task depends on placeholders; the graph knows the layers.
         scan.inputs = set(_references(literals))
         return scan.facts(layer)
@@ -218,11 +228,15 @@ def _reason(
     if facts.wish is False:
         return NOT_KEPT
     for name in facts.names:
-        if reason := rules.reason(name, facts.functions, lambda: looks.impurity(facts.users)):
+        if reason := rules.reason(name, facts.functions, lambda: _impurity(facts, looks)):
             return reason
     if any(n not in inside and n not in trusted for n in facts.inputs):
         return UNKNOWN_INPUT
     return None
+
+
+def _impurity(facts: LayerFacts, looks: Looks) -> str | None:
+    return looks.impurity(facts.users, lambda: facts.givens)
 
 
 def _deny_written(

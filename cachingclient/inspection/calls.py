@@ -225,11 +225,17 @@ def _used(scope: Inside, thing: Any, owner: Any, givens: Iterable[Given]) -> Ite
         for name in dunders(type(thing)):
             yield from parts(static(type(thing), name), thing)
     for item in contents(thing) if is_container(thing) else ():
-        if is_holder(item):
-            for method, of_item in reached(item, words(scope.function.__code__)):
-                yield from parts(method, of_item)
-        else:
-            yield from parts(item)
+        yield from _item(item, scope.function.__code__)
+
+
+def _item(item: Any, code: CodeType) -> Iterator[Part]:
+    """What code may call that takes this from a container."""
+    given = Given((), said(code))
+    if not is_holder(item):
+        yield from parts(item, None, given)
+        return
+    for method, owner in reached(item, words(code)):
+        yield from parts(method, owner, given)
 
 
 def _receiver(scope: Inside, node: Any) -> Any:
@@ -255,3 +261,19 @@ def words(code: CodeType) -> frozenset[str]:
     """
     nested = (words(constant) for constant in code.co_consts if isinstance(constant, CodeType))
     return frozenset(code.co_names).union(*nested)
+
+
+@lru_cache(10_000)
+def said(code: CodeType) -> frozenset[tuple[str, bool]]:
+    """Keywords of calls in a function, and in those nested in it, of whatever is called.
+
+    Examples
+    --------
+    >>> said((lambda f: f(3, seed=3)).__code__)
+    frozenset({('seed', True)})
+    """
+    constants = code.co_consts
+    tuples = [constant for constant in constants if type(constant) is tuple]
+    nested = [said(constant) for constant in constants if isinstance(constant, CodeType)]
+    strings = {(name, True) for names in tuples for name in names if type(name) is str}
+    return frozenset(strings).union(*nested)

@@ -52,7 +52,9 @@ def contents(thing: Any, depth: int = DEPTH) -> Iterator[Any]:
             yield item
 
 
-def reached(thing: Any, words: frozenset[str], depth: int = DEPTH) -> Iterator[tuple[Any, Any]]:
+def reached(
+    thing: Any, words: frozenset[str], operators: bool = True, depth: int = DEPTH
+) -> Iterator[tuple[Any, Any]]:
     """What code that has these words may call of an object: functions and what they belong to.
 
     Methods and attributes that it names, and those that are called without their names.
@@ -62,9 +64,11 @@ def reached(thing: Any, words: frozenset[str], depth: int = DEPTH) -> Iterator[t
     thing
         An object for which `objects.is_holder` holds.
     words : frozenset of str
+    operators : bool, optional
+        Whether anything is done with it but calling its methods.
     """
     cls = type(thing)
-    for name in (*words, *dunders(cls)):
+    for name in (*words, *dunders(cls)) if operators else words:
         method = static(cls, name)
         if callable(method):
             yield method, thing
@@ -72,7 +76,7 @@ def reached(thing: Any, words: frozenset[str], depth: int = DEPTH) -> Iterator[t
         value = value_in(thing, name)
         for part in (value, *contents(value)):
             if is_holder(part):
-                yield from reached(part, words, depth - 1)
+                yield from reached(part, words, operators, depth - 1)
             elif callable(part):
                 yield part, None
 

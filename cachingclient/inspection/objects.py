@@ -173,7 +173,7 @@ _ASIDE = frozenset(
     "__init__ __new__ __post_init__ __del__ __repr__ __str__ __format__ __init_subclass__ __class__"
     " __class_getitem__ __subclasshook__ __reduce__ __reduce_ex__ __getstate__ __setstate__"
     " __getnewargs__ __getnewargs_ex__ __copy__ __deepcopy__ __sizeof__ __dir__"
-    " __dask_tokenize__".split()
+    " __setattr__ __delattr__ __set_name__ __hash__ __dask_tokenize__".split()
 )
 
 
