@@ -280,7 +280,7 @@ def is_p2p(task: Any) -> bool:
     """Whether a task is internal to a P2P shuffle, whose parts are of no use alone."""
     return is_barrier(task) or any(
         (getattr(f, "__module__", None) or "").startswith("distributed.shuffle")
-        for f in task_functions(task)
+        for f in _search(task, [], DEEP)
     )
 
 

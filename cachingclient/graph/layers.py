@@ -18,7 +18,8 @@ from cachingclient.admission import (
     key_name,
 )
 from cachingclient.arguments import givens
-from cachingclient.inspection import Given
+from cachingclient.inspection import Given, impurity
+from cachingclient.inspection.given import may_decide
 from cachingclient.internals import Alias, TaskRef, blockwise_arguments, blockwise_parts, is_rechunk
 from cachingclient.judging import spread
 from cachingclient.tasks import Looks, Weakly, function_name, is_cheap, task_functions
@@ -92,13 +93,19 @@ class _Scan:
             before = len(self.functions)
             self.look_for_functions([task, *literals] if literals else task)
             if len(self.functions) > before:
-                functions = [function for function, _ in self.functions.values()]
-                self.givens = {**givens(task, args, functions), **self.givens}
+                self.note_givens(task, args, before)
 
     def look_for_functions(self, task: Any) -> None:
         for function in task_functions(task):
             if id(function) not in self.functions:
                 self.functions[id(function)] = function, function_name(function)
+
+    def note_givens(self, task: Any, args: Any, before: int) -> None:
+        """Note what is given to functions that are new, if that may decide anything."""
+        functions = [function for function, _ in self.functions.values()]
+        new = functions[before:]
+        if any(may_decide(f) and not is_cheap(f) and impurity(f) for f in new):
+            self.givens = {**givens(task, args, functions), **self.givens}
 
     def facts(self, layer: Layer, closed: bool = False) -> LayerFacts:
         functions = frozenset(name for _, name in self.functions.values())

@@ -6,7 +6,7 @@ Only that matters here: a generator that starts from None starts anew each time.
 from __future__ import annotations
 
 import inspect
-from types import FunctionType
+from types import FunctionType, MethodType
 from typing import Any, NamedTuple
 
 
@@ -43,6 +43,21 @@ def passes_on(function: FunctionType) -> bool:
     """Whether a function takes whatever it is given, to hand it on as wrappers do."""
     flags = function.__code__.co_flags
     return flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) != 0
+
+
+def may_decide(function: Any) -> bool:
+    """Whether anything may depend on what is given to a function.
+
+    Examples
+    --------
+    >>> may_decide(lambda x: x), may_decide(lambda x, seed=None: x)
+    (False, True)
+    """
+    if type(function) is MethodType:
+        function = function.__func__
+    if type(function) is not FunctionType or passes_on(function):
+        return True
+    return bool(_optional(function))
 
 
 def relevant(function: Any, owner: Any, given: Given) -> Given:
