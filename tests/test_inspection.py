@@ -634,6 +634,18 @@ class Holder:
         return self(x)
 
 
+class Makes(Holder):
+    def __init__(self):
+        super().__init__(Double())
+        self.other = Clock()
+
+    def __call__(self, x):
+        return self.other.draw(x)
+
+    def quiet(self, x):
+        return self.other.plain(x)
+
+
 class Calls(Holder):
     def __call__(self, x):
         return self.inner(x, seed=3)
@@ -803,6 +815,7 @@ IMPURE += [
     (Twice(Clock()), "time.time"),
     (Later().run, "run calls draw, which reads the clock"),
     (lambda x: Clock()(x), "a lambda calls __call__, which calls draw"),
+    (lambda x: Makes()(x), "a lambda calls __call__, which calls draw, which reads the clock"),
     (lambda x: make_clock().draw(x), "a lambda calls"),
     (lambda x: marked.now(x), "a lambda calls _draw, which reads the clock"),
     (marked.now, "_draw reads the clock"),
@@ -854,6 +867,7 @@ PURE += [
     Later().other,
     Clock().plain,
     lambda x: Double()(x),
+    lambda x: Makes().quiet(x),
     lambda x: make_double().draw(x),
     lambda x: make_clock().plain(x),
     lambda x: marked.scaled(x) + marked.size,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -108,6 +108,8 @@ class Inside(Scope):
 
     def _attribute(self, base: Any, name: str) -> Any:
         found = super()._attribute(base, name)
+        if type(base) is Instance and found is MISSING:
+            return self._set_in(static(base.cls, "__init__"), base.cls, name)
         if base is MISSING or is_a(base, (type, ModuleType)) or not is_holder(base):
             return found
         value = value_in(base, name)
@@ -124,7 +126,18 @@ class Inside(Scope):
     def _made_by(self, function: FunctionType) -> Any:
         """The object that a function of the user returns, if it is one of the user's."""
         scope = Inside(function, depth=self._depth - 1)
-        for node in scope.outline.returns[:RETURNS]:
+        return self._first_object(scope, scope.outline.returns)
+
+    def _set_in(self, function: Any, cls: type, name: str) -> Any:
+        """The same for what ``__init__`` sets an attribute to."""
+        if type(function) is not FunctionType or not is_own(function) or not self._depth:
+            return MISSING
+        scope = Inside(function, cls, depth=self._depth - 1)
+        nodes = [node for attribute, node in scope.outline.attributes if attribute == name]
+        return self._first_object(scope, nodes)
+
+    def _first_object(self, scope: Inside, nodes: Sequence[Any]) -> Any:
+        for node in nodes[:RETURNS]:
             found = scope.resolve(node)
             if type(found) is Instance or is_holder(found):
                 self.loaded += scope.loaded

@@ -62,6 +62,8 @@ class Outline(NamedTuple):
     assigned: tuple[str, ...]
     #: nodes of what the function itself returns
     returns: tuple[Any, ...]
+    #: attributes of `self` that it sets, and nodes of their values
+    attributes: tuple[tuple[str, Any], ...]
 
 
 #: Beside a callable on the stack, where there is no `self` (Python's NULL)
@@ -94,19 +96,20 @@ def outline(code: CodeType) -> Outline:
     >>> [use.name for use in outline(pick.__code__).uses if isinstance(use, (Name, Attribute))]
     ['random', 'random']
     """
-    found = _Found([], [], [], frozenset(code.co_freevars))
+    found = _Found([], [], [], [], frozenset(code.co_freevars))
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     arguments: dict[str, Any] = {name: Argument(name) for name in names}
     if code.co_argcount:
         arguments[names[0]] = Name("self", names[0])
     _Scanner(code, found, {}, arguments).run()
-    return Outline(tuple(found.uses), tuple(found.assigned), tuple(found.returns))
+    return Outline(*map(tuple, found[:4]))
 
 
 class _Found(NamedTuple):
     uses: list[Any]
     assigned: list[str]
     returns: list[Any]
+    attributes: list[tuple[str, Any]]
     #: variables of an outer function, which outlive a call
     free: frozenset[str]
 
@@ -171,9 +174,10 @@ class _Scanner:
             elif instruction.opname not in _QUIET:
                 self.other(instruction)
         around = {**self.cells, **self.variables}
+        inner = self.found._replace(returns=[], attributes=[])
         for constant in self.code.co_consts:
             if isinstance(constant, CodeType):
-                _Scanner(constant, self.found._replace(returns=[]), around, {}).run()
+                _Scanner(constant, inner, around, {}).run()
 
     def jump(self, instruction: Instruction) -> None:
         effect = dis.stack_effect(instruction.opcode, instruction.arg, jump=True)
@@ -242,6 +246,11 @@ class _Scanner:
         function, cls, _ = self.pop(3)
         base = Call(function, (cls,), {}, False)
         self.use(Attribute(base, instruction.value), _effect(instruction) > -2)
+
+    def store_attr(self, instruction: Instruction) -> None:
+        value, owner = self.pop(2)
+        if type(owner) is Name and owner.where == "self":
+            self.found.attributes.append((instruction.value, value))
 
     def return_value(self, instruction: Instruction) -> None:
         self.found.returns.extend(self.pop(1))
@@ -343,6 +352,7 @@ _HANDLERS: dict[str, Any] = {
     "LOAD_FROM_DICT_OR_DEREF": _Scanner.load_from_dict,
     **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD"), _Scanner.load_attr),
     "LOAD_SUPER_ATTR": _Scanner.load_super_attr,
+    "STORE_ATTR": _Scanner.store_attr,
     "RETURN_VALUE": _Scanner.return_value,
     "IMPORT_NAME": _Scanner.import_name,
     "IMPORT_FROM": _Scanner.import_from,
