@@ -9,6 +9,7 @@ from typing import Any
 
 from cachingclient.inspection import Given
 from cachingclient.inspection.calls import said
+from cachingclient.inspection.given import ANYTHING
 from cachingclient.internals import Task, TaskRef
 from cachingclient.tasks import DEEP, MANY_PARTS, fused_into, wrapped_in
 
@@ -136,7 +137,11 @@ def _note_call(
 ) -> None:
     for thing, positional in _candidates(function, args, kwargs):
         if callable(thing):
-            _give(thing, Given(tuple(map(_is_given, positional)), words), found)
+            given = Given(tuple(map(_is_given, positional)), words)
+            if isinstance(thing, type) and thing is not function:
+                # a class that is handed on need not be called
+                given = ANYTHING
+            _give(thing, given, found)
 
 
 def _call(task: Any) -> tuple[Any, tuple[Any, ...], Mapping[str, Any]]:

@@ -84,6 +84,11 @@ class Quiet(Clock):
         return other
 
 
+class Seeded:
+    def __init__(self, seed=None):
+        self.numbers = np.random.default_rng(seed).normal(size=3)
+
+
 class Outer:
     def __init__(self, clock):
         self.clock = clock
@@ -187,6 +192,12 @@ def test_other_methods_of_an_object_do_not_count():
     assert not denied(array().map_blocks(lambda b, m: m.drawn(b, seed=3), Quiet(), **FLOAT))
     assert denied(array().map_blocks(lambda b, m: m.drawn(b), Quiet(), **FLOAT))
     assert not denied(delayed(Clock(), pure=True).quiet(1, pure=True))
+
+
+def test_classes_that_are_handed_on_need_no_seed():
+    assert not denied(array().map_blocks(lambda b, kind: b, Seeded, **FLOAT))
+    assert denied(delayed(Seeded, pure=True)())
+    assert not denied(delayed(Seeded, pure=True)(3))
 
 
 def test_methods_are_held_as_long_as_their_objects():

@@ -41,6 +41,10 @@ FACTORIES = 3
 RETURNS = 5
 
 
+#: {id of a node: what is given to it}
+_Givens = dict[int, set[Given]]
+
+
 class Part(NamedTuple):
     """A function that is called, and how."""
 
@@ -66,7 +70,8 @@ class Inside(Scope):
         self.given = given
         self._depth = depth
         self._unset = unset(function, owner, given)
-        self._givens: dict[int, set[Given]] | None = None
+        self._calls: _Givens | None = None
+        self._handed: _Givens = {}
 
     def is_none(self, node: Any) -> bool:
         """Whether a node is known to stand for None."""
@@ -79,29 +84,38 @@ class Inside(Scope):
             return False
         return type(node) in (Name, Attribute) and self.resolve(node) is None
 
-    def givens(self, node: Any) -> Iterable[Given]:
+    def givens(self, node: Any, thing: Any = None) -> Iterable[Given]:
         """What is given where a node is called, or handed to what calls it."""
-        if self._givens is None:
-            self._givens = defaultdict(set)
-            for call in self.outline.uses:
-                if type(call) is Call:
-                    self._note(call, self._givens)
-        return self._givens.get(id(node)) or (NOTHING,)
+        if self._calls is None:
+            self._calls, self._handed = defaultdict(set), defaultdict(set)
+            self._note_calls(self._calls, self._handed)
+        calls = self._calls.get(id(node), set())
+        if is_a(thing, type):
+            # isinstance(x, thing), thing.constant: who makes no object needs no seed
+            return calls or (ANYTHING,)
+        return calls | self._handed.get(id(node), set()) or (NOTHING,)
 
-    def _note(self, call: Call, givens: dict[int, set[Given]]) -> None:
+    def _note_calls(self, called: _Givens, handed: _Givens) -> None:
+        calls = [node for node in self.outline.uses if type(node) is Call]
+        # vectorize(f)(x, seed=3)
+        outer = {id(call.function): self._given(call) for call in calls}
+        for call in calls:
+            called[id(call.function)].add(given := self._given(call))
+            after = outer.get(id(call), NOTHING)
+            words = given.keywords | after.keywords
+            # apply(f, args=...)
+            rest = given.rest or after.rest or not _HANDED.isdisjoint(call.keywords)
+            for i, node in enumerate(call.args):
+                positional = (*given.positional[i + 1 :], *after.positional)
+                handed[id(node)].add(Given(positional, words, rest))
+            for node in call.keywords.values():
+                handed[id(node)].add(Given(after.positional, words, rest))
+
+    def _given(self, call: Call) -> Given:
         if call.starred:
-            known = self.given if passes_on(self.function) else ANYTHING
-            givens[id(call.function)].add(known)
-            return
-        values = tuple(not self.is_none(node) for node in call.args)
+            return self.given if passes_on(self.function) else ANYTHING
         words = frozenset((k, not self.is_none(node)) for k, node in call.keywords.items())
-        givens[id(call.function)].add(Given(values, words))
-        # apply(f, args=...), partial(f, seed=3), submit(f, x)
-        rest = not _HANDED.isdisjoint(call.keywords)
-        for i, node in enumerate(call.args):
-            givens[id(node)].add(Given(values[i + 1 :], words, rest))
-        for node in call.keywords.values():
-            givens[id(node)].add(Given((), words, rest))
+        return Given(tuple(not self.is_none(node) for node in call.args), words)
 
     def _self(self, name: str) -> Any:
         return super()._self(name) if self.owner is self.cls else self.owner
@@ -216,7 +230,7 @@ def _mentioned(scope: Inside) -> Iterator[Part]:
         if type(node) is Call:
             yield from _called_objects(scope, node.function, found)
         elif found is not MISSING and type(found) is not ModuleType:
-            yield from _used(scope, found, _receiver(scope, node), scope.givens(node))
+            yield from _used(scope, found, _receiver(scope, node), scope.givens(node, found))
     yield from parts(scope.function.__dict__.get("__wrapped__"), scope.owner, scope.given)
     for default in defaults(scope.function):
         yield from _used(scope, default, None, (NOTHING,))
