@@ -152,6 +152,13 @@ def test_plain_functions_need_no_seed():
     assert not denied(frame().map_partitions(plain, meta=FRAME))
 
 
+def test_place_of_a_block_is_a_seed():
+    def by_block(x, block_id=None):
+        return x + np.random.default_rng(block_id).normal()
+
+    assert not denied(array().map_blocks(by_block, **FLOAT))
+
+
 def test_xarray():
     xr = pytest.importorskip("xarray")
     x = xr.DataArray(array(), dims="x")

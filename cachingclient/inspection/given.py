@@ -37,6 +37,8 @@ NOTHING = Given()
 ANYTHING = Given(rest=True)
 #: First parameters that a call of a method does not give
 _OWNERS = ("self", "cls", "mcs")
+#: Parameters that dask gives to functions that have them
+_FILLED_IN = frozenset(("block_id", "block_info", "partition_info"))
 
 
 def passes_on(function: FunctionType) -> bool:
@@ -90,7 +92,7 @@ def _optional(function: FunctionType) -> set[str]:
     code, values = function.__code__, function.__defaults__ or ()
     names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
     pairs = (*zip(names, values), *(function.__kwdefaults__ or {}).items())
-    return {name for name, value in pairs if value is None}
+    return {name for name, value in pairs if value is None and name not in _FILLED_IN}
 
 
 def _bound(function: FunctionType, owner: Any, given: Given) -> dict[str, bool]:
