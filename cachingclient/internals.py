@@ -406,6 +406,11 @@ def blockwise_parts(layer: Any) -> tuple[Task, list[Any]]:
     return layer.task, [a for a, index in layer.indices if index is None]
 
 
+def blockwise_arguments(layer: Any) -> tuple[Any, ...]:
+    """What a Blockwise layer hands to its function: literals, and the blocks of others' names."""
+    return tuple(a for a, _ in layer.indices)
+
+
 def is_rechunk(layer: Any) -> bool:
     """Whether a layer is a P2P rechunk: its tasks are made when they are needed."""
     # By name: importing its module takes longer than anything that asks.

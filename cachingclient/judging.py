@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, NamedTuple
 
 from dask.typing import Key
@@ -20,8 +21,11 @@ from cachingclient.admission import (
     is_unshared,
     key_name,
 )
+from cachingclient.arguments import calls, given_inside, givens
 from cachingclient.familiar import Familiar
+from cachingclient.inspection.objects import is_holder
 from cachingclient.tasks import (
+    MANY_PARTS,
     Looks,
     function_name,
     fused_into,
@@ -169,22 +173,32 @@ class _Findings:
         if fused is None:
             self._look_at(name, name, task)
             return
+        given = [*task.args[1:], *task.kwargs.values()]
         if self._fused.get(name) is not fused:
             self._fused[name] = fused
             for part, inner in parts_of(name, task):
                 if part is not name:
                     self.wholes.setdefault(part, set()).add(name)
                 self._look_at(name, part, inner)
-        if given := (*task.args[1:], *task.kwargs.values()):
-            self._look_at(name, name, given)
+            given.extend(given_inside(fused))
+        if given:
+            self._look_at(name, name, given, lambda: self._calls(task) or given)
 
-    def _look_at(self, name: Any, part: Any, task: Any) -> None:
+    def _calls(self, task: Any) -> list[Any]:
+        """Tasks that were fused into one, with all that they are given."""
+        return [call for key, call in calls(task) if key_name(key) not in self.lifted]
+
+    def _look_at(
+        self, name: Any, part: Any, task: Any, whole: Callable[[], Any] | None = None
+    ) -> None:
         """Look at a part of a task, or at what it is given, where it has something new in it."""
         familiar = self._familiar.get(part)
         if familiar is None:
             familiar = self._familiar[part] = Familiar()
         if not familiar.meet(task):
-            self._parts[part] = self._parts.get(part) or self._reason(part, task)
+            self._parts[part] = self._parts.get(part) or self._reason(
+                part, whole() if whole else task
+            )
         if (reason := self._parts.get(part)) is not None:
             self.deny(name, reason)
 
@@ -206,14 +220,25 @@ class _Findings:
         return found
 
     def _reason(self, part: Any, task: Any) -> str | None:
-        functions = list(task_functions(task))
+        handed = list(self._handed(task))
+        functions = list(task_functions([task, *handed] if handed else task))
         names = [function_name(f) for f in functions]
         effect = self.rules.effect(part, names)
         if effect is not None and effect.mutates:
             self._mutators.add(part)
         if part in self.lifted:
             return None
-        return self.rules.reason(part, names, lambda: self._looks.impurity(functions))
+        return self.rules.reason(part, names, lambda: self._impurity(functions, task))
+
+    def _impurity(self, functions: list[Any], task: Any) -> str | None:
+        return self._looks.impurity(functions, lambda: givens(task, functions=functions))
+
+    def _handed(self, task: Any) -> Iterator[Any]:
+        """Objects that a task gets from tasks that are nothing else, to call methods of them."""
+        for key in islice(getattr(task, "dependencies", ()), MANY_PARTS):
+            value = getattr(self.graph.get(key), "value", None)
+            if is_holder(value):
+                yield value
 
     def _mutates(self, name: Any, task: Any) -> bool:
         return any(part in self._mutators for part, _ in parts_of(name, task))

@@ -9,11 +9,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import lru_cache, partial
 from itertools import islice
-from types import FunctionType
+from types import CodeType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
 
 from cachingclient.admission import key_name
-from cachingclient.inspection import impurity
+from cachingclient.inspection import Given, impurity
+from cachingclient.inspection.calls import words as words_of
+from cachingclient.inspection.given import NOTHING
+from cachingclient.inspection.holders import reached
 from cachingclient.inspection.objects import is_own
 
 #: Modules in those that are not.
@@ -50,14 +53,15 @@ def function_name(function: Any) -> str:
 
 def unwrap(function: Any, depth: int = DEEP) -> Iterator[Any]:
     """A function and those that it wraps: partials, and functions given as arguments."""
-    for inner in _wrapped(function) if depth else ():
+    for inner in wrapped_in(function) if depth else ():
         if callable(inner):
             yield from unwrap(inner, depth - 1)
     if not isinstance(function, partial) and getattr(function, "__module__", "") != MACHINERY:
         yield function
 
 
-def _wrapped(function: Any) -> Iterator[Any]:
+def wrapped_in(function: Any) -> Iterator[Any]:
+    """What a function consists of that wraps others, and what it was given."""
     kind = type(function)
     if kind is partial or kind.__name__ == "curry":
         yield function.func
@@ -80,23 +84,37 @@ def task_functions(task: Any) -> Iterator[Any]:
         found.append(function)
         yield function
     if objects:
-        codes = [getattr(function, "__code__", None) for function in found]
-        words = {word for code in codes for word in getattr(code, "co_names", ())}
+        words = frozenset(word for function in found for word in _words(function))
+        if getattr in found:
+            words = words.union(_strings(task))
+        operators = not all(_is_caller(function) for function in found)
         for thing in objects[:MANY_PARTS]:
-            yield from _methods(thing, words)
+            yield from _methods(thing, words, operators)
 
 
-def _methods(thing: Any, words: set[str]) -> Iterator[Any]:
-    for name in (*words, *_OPERATORS):
-        method = next((vars(c)[name] for c in type(thing).__mro__ if name in vars(c)), None)
-        if isinstance(method, FunctionType):
-            yield method
+def _strings(task: Any) -> Iterator[str]:
+    """Texts among the arguments of a task, alone or with objects that it is handed."""
+    for part in task if type(task) is list else (task,):
+        yield from (a for a in getattr(part, "args", None) or () if type(a) is str)
 
 
-#: Methods that are called without their names
-_OPERATORS = (
-    "__call__ __enter__ __exit__ __getitem__ __setitem__ __iter__ __next__ __add__ __iadd__".split()
-)
+def _words(function: Any) -> Iterable[str]:
+    """Names by which a function may call methods of what it is given."""
+    code = getattr(function, "__code__", None)
+    return words_of(code) if isinstance(code, CodeType) else (function_name(function),)
+
+
+def _is_caller(function: Any) -> bool:
+    return type(function).__name__ == "methodcaller"
+
+
+def _methods(thing: Any, words: frozenset[str], operators: bool) -> Iterator[Any]:
+    for function, owner in reached(thing, words, operators):
+        if owner is None:
+            yield from unwrap(function)
+        elif type(function) is FunctionType:
+            # bound, for what it calls of its own object
+            yield MethodType(function, owner)
 
 
 #: Most of what tasks are given can hold no functions.
@@ -105,7 +123,7 @@ _ATOMS = frozenset([int, float, complex, bool, str, bytes, type(None), slice, ra
 
 @lru_cache(1_000)
 def _is_users(kind: type) -> bool:
-    return is_own(kind)
+    return kind is SimpleNamespace or is_own(kind)
 
 
 def _search(task: Any, objects: list[Any], depth: int) -> Iterator[Any]:
@@ -149,7 +167,8 @@ def is_cheap(function: Any) -> bool:
         return True
     if type(function).__name__ in ("ufunc", "vectorize"):
         # frompyfunc makes ufuncs of users' functions
-        return function is getattr(sys.modules.get("numpy"), function.__name__, None)
+        name = getattr(function, "__name__", "")  # a vectorized partial has none
+        return function is getattr(sys.modules.get("numpy"), name, None)
     # ufuncs and methods of builtin types have no module of their own
     module = getattr(function, "__module__", None) or type(function).__module__
     return module.partition(".")[0] in CHEAP and not module.startswith(NOT_CHEAP)
@@ -183,6 +202,9 @@ class Weakly:
 
 def _reference(function: Any) -> Callable[[], Any]:
     try:
+        if type(function) is MethodType:
+            # it is made anew each time that somebody asks for it
+            return weakref.WeakMethod(function)
         return weakref.ref(function)
     except TypeError:
         return lambda: function
@@ -199,31 +221,50 @@ class Looks:
     """
 
     def __init__(self) -> None:
-        #: {id: (function, what its code shows)}: an id is only good while the function lives
-        self._seen: dict[int, tuple[Any, str | None]] = {}
+        #: {(id, given): (function, what its code shows)}: an id is good while the function lives
+        self._seen: dict[tuple[int, Given], tuple[Any, str | None]] = {}
 
-    def impurity(self, functions: Iterable[Any]) -> str | None:
-        """Why results of functions may differ although their arguments are equal."""
+    def impurity(
+        self,
+        functions: Iterable[Any],
+        givens: Callable[[], Mapping[int, Given]] = dict,
+    ) -> str | None:
+        """Why results of functions may differ although their arguments are equal.
+
+        Parameters
+        ----------
+        functions : iterable of callable
+        givens : callable, optional
+            Tells what they are called with, as `arguments.givens` does; asked only if a seed may
+            be missing.
+        """
         for function in functions:
-            found = self._seen.get(id(function))
-            if found is None:
-                why = None if is_cheap(function) else _impurity(function)
-                found = self._seen[id(function)] = function, why
-            if found[1] is not None:
-                return found[1]
+            why = self._look(function, NOTHING)
+            if why is not None and (told := givens()):
+                why = self._look(function, told.get(id(function)) or told[0])
+            if why is not None:
+                return why
         return None
+
+    def _look(self, function: Any, given: Given) -> str | None:
+        key = id(function), given
+        found = self._seen.get(key)
+        if found is None:
+            why = None if is_cheap(function) else _impurity(function, given)
+            found = self._seen[key] = function, why
+        return found[1]
 
 
 #: {module: what is wrong with the names of what its functions compute}
 UNRELIABLE = {"xarray.core.parallel": "xarray.map_blocks names results after the function's name"}
 
 
-def _impurity(function: Any) -> str | None:
+def _impurity(function: Any, given: Given) -> str | None:
     if (why := UNRELIABLE.get(getattr(function, "__module__", ""))) is not None:
         return why
     if type(function).__name__ == "ufunc" and _OBJECTS.issuperset(function.types):
         return f"{function.__name__} hides its code (frompyfunc)"
-    return impurity(function)
+    return impurity(function, given)
 
 
 #: Types of arguments and results of ufuncs that frompyfunc makes
@@ -239,7 +280,7 @@ def is_p2p(task: Any) -> bool:
     """Whether a task is internal to a P2P shuffle, whose parts are of no use alone."""
     return is_barrier(task) or any(
         (getattr(f, "__module__", None) or "").startswith("distributed.shuffle")
-        for f in task_functions(task)
+        for f in _search(task, [], DEEP)
     )
 
 
@@ -261,6 +302,7 @@ def holds_nothing(kind: type) -> bool:
         any("__call__" in vars(c) for c in kind.__mro__)
         or hasattr(kind, "dependencies")
         or issubclass(kind, (tuple, list, set, Mapping))
+        or kind is SimpleNamespace
         or is_own(kind)
     )
 

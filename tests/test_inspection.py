@@ -20,8 +20,17 @@ import time
 import urllib.parse
 import urllib.request
 import uuid
+from contextlib import contextmanager
 from datetime import date, datetime
-from functools import lru_cache, partial, wraps
+from functools import (
+    cached_property,
+    lru_cache,
+    partial,
+    partialmethod,
+    singledispatch,
+    singledispatchmethod,
+    wraps,
+)
 from pathlib import Path
 from random import random as r
 from types import ModuleType, SimpleNamespace
@@ -34,7 +43,7 @@ import pytest
 from helpers import name_of
 from numpy.random import normal
 
-from cachingclient.inspection import fingerprint, impurity
+from cachingclient.inspection import Given, fingerprint, impurity
 
 logger = logging.getLogger(__name__)
 counter = 0
@@ -512,6 +521,367 @@ PURE = [
 ]
 
 
+# ------------------------------------------------------------- what is given, and what objects hold
+
+
+NO_SEED = None
+SEED = 3
+
+
+def seeded_noise(x, seed=None):
+    return x + np.random.default_rng(seed).normal(size=x.shape)
+
+
+def state_noise(x, *, state=None):
+    return x + np.random.RandomState(seed=state).rand()
+
+
+def replaced_seed(x, seed=None):
+    if seed is None:
+        seed = 3
+    return x + np.random.default_rng(seed).normal()
+
+
+def hands_seed_on(x, seed=None):
+    return seeded_noise(x, seed)
+
+
+def sampled(df, n=3, seed=None):
+    return df.sample(n, random_state=seed)
+
+
+@timed
+def timed_noise(x, seed=None):
+    return seeded_noise(x, seed=seed)
+
+
+class Seeded:
+    def __init__(self, seed=None):
+        self.seed = seed
+
+    def __call__(self, x):
+        return x + random.Random(self.seed).random()
+
+
+class SeedsItself:
+    def __init__(self, seed=None):
+        self.rng = np.random.default_rng(seed)
+
+    def draw(self, x):
+        return x + self.rng.normal()
+
+
+class Slotted:
+    __slots__ = ("seed",)
+
+    def __init__(self, seed):
+        self.seed = seed
+
+    def __call__(self, x):
+        return np.random.default_rng(self.seed).normal() + x
+
+
+def make_seeded(seed):
+    def inner(x):
+        return np.random.default_rng(seed).normal() + x
+
+    return inner
+
+
+class Clock:
+    def draw(self, x):
+        return x + time.time()
+
+    def plain(self, x):
+        return x
+
+    def __call__(self, x):
+        return self.draw(x)
+
+
+class Double:
+    def draw(self, x):
+        return 2 * x
+
+    def __call__(self, x):
+        return self.draw(x)
+
+
+class Pipe:
+    def __init__(self, *steps):
+        self.steps = list(steps)
+
+    def __call__(self, x):
+        for step in self.steps:
+            x = step(x)
+        return x
+
+
+class Draws(Pipe):
+    def __call__(self, x):
+        return [step.draw(x) for step in self.steps]
+
+
+class Holder:
+    def __init__(self, inner):
+        self.inner = inner
+        self.myself = self
+
+    def __call__(self, x):
+        return self.inner.draw(x)
+
+    def run(self, x):
+        return self(x)
+
+
+class Makes(Holder):
+    def __init__(self):
+        super().__init__(Double())
+        self.other = Clock()
+
+    def __call__(self, x):
+        return self.other.draw(x)
+
+    def quiet(self, x):
+        return self.other.plain(x)
+
+
+class Calls(Holder):
+    def __call__(self, x):
+        return self.inner(x, seed=3)
+
+
+class Twice(Holder):
+    def __init__(self, inner):
+        super().__init__(inner)
+        self.other = inner
+
+    def __call__(self, x):
+        return super().__call__(x) + super(Twice, self).run(x)
+
+
+class Later(Clock):
+    def run(self, x):
+        return super().draw(x)
+
+    def other(self, x):
+        return super().plain(x)
+
+
+class Marked:
+    def _draw(self, x, unit):
+        return x + time.time()
+
+    def _scale(self, x, unit):
+        return x * unit
+
+    now = partialmethod(_draw, unit=1)
+    scaled = partialmethod(_scale, unit=1)
+
+    @cached_property
+    def start(self):
+        return time.time()
+
+    @cached_property
+    def size(self):
+        return 3
+
+    @singledispatchmethod
+    def of(self, x):
+        return x
+
+    @of.register
+    def _(self, x: int):
+        return x + time.time()
+
+
+marked = Marked()
+
+
+def make_clock():
+    return Clock()
+
+
+def make_double():
+    double = Double()
+    return double
+
+
+CLOCKS, DOUBLES = {"a": [Clock()], "b": abs}, {"a": [Double()], "b": abs}
+DRAWS = {"a": noise}
+BUILTINS = [abs, random.random]
+
+
+def through_clocks(x):
+    return [clock(x) for clock in CLOCKS["a"]]
+
+
+def defaults_of_functions(x, functions=(noise, abs)):
+    return [function(x) for function in functions]
+
+
+@np.errstate(all="ignore")
+def quietly_noisy(x):
+    return x + random.random()
+
+
+@np.errstate(all="ignore")
+def quietly(x):
+    return x + 1
+
+
+@contextmanager
+def clocked():
+    yield time.time()
+
+
+@contextmanager
+def plainly():
+    yield 3
+
+
+@plainly()
+def decorated_by_context(x):
+    return noise(x)
+
+
+def uses_context(x):
+    with clocked() as now:
+        return x + now
+
+
+def uses_plain_context(x):
+    with plainly() as n:
+        return x + n
+
+
+@singledispatch
+def dispatched(x):
+    return x
+
+
+@dispatched.register
+def _(x: int):
+    return x + random.random()
+
+
+@singledispatch
+def dispatched_plainly(x):
+    return x
+
+
+class Table:
+    def __init__(self, read):
+        self.read = read
+
+    def __getitem__(self, key):
+        return self.read()
+
+    def __add__(self, other):
+        return self.read()
+
+    def __repr__(self):
+        return f"{time.time()}"
+
+
+stamps, counts = Table(time.time), Table(int)
+
+
+IMPURE += [
+    (seeded_noise, "seeded_noise uses random numbers (numpy.random.default_rng without a seed)"),
+    (state_noise, "numpy.random.RandomState without a seed"),
+    (lambda x: random.Random(NO_SEED).random(), "random.Random without a seed"),
+    (lambda df: df.sample(3, random_state=NO_SEED), ".sample without random_state"),
+    (sampled, ".sample without random_state"),
+    (hands_seed_on, "hands_seed_on calls seeded_noise, which uses random numbers"),
+    (lambda x: seeded_noise(x), "a lambda calls seeded_noise"),
+    (lambda x: seeded_noise(x, None), "a lambda calls seeded_noise"),
+    (lambda x: seeded_noise(x, seed=NO_SEED), "a lambda calls seeded_noise"),
+    (lambda x: seeded_noise(x, 3) + seeded_noise(x), "a lambda calls seeded_noise"),
+    (lambda xs: list(map(seeded_noise, xs)), "a lambda calls seeded_noise"),
+    (lambda x: np.vectorize(seeded_noise)(x), "a lambda calls seeded_noise"),
+    (partial(seeded_noise, seed=None), "without a seed"),
+    (timed_noise, "without a seed"),
+    (Seeded(), "__call__ uses random numbers (random.Random without a seed)"),
+    (Slotted(None), "numpy.random.default_rng without a seed"),
+    (lambda x: SeedsItself().draw(x), "a lambda calls __init__, which uses random numbers"),
+    (SeedsItself(3).draw, "draws from a random generator that lives on between calls (rng)"),
+    (make_seeded(None), "numpy.random.default_rng without a seed"),
+    (Pipe(abs, Clock()), "__call__ calls __call__, which calls draw, which reads the clock"),
+    (Pipe(noise), "__call__ calls noise"),
+    (Draws(Clock()), "__call__ calls draw, which reads the clock"),
+    (Holder(Clock()), "__call__ calls draw, which reads the clock"),
+    (Holder(Clock()).run, "run calls __call__, which calls draw"),
+    (Holder(SimpleNamespace(draw=noise)), "__call__ calls noise"),
+    (Twice(Clock()), "time.time"),
+    (Later().run, "run calls draw, which reads the clock"),
+    (lambda x: Clock()(x), "a lambda calls __call__, which calls draw"),
+    (lambda x: Makes()(x), "a lambda calls __call__, which calls draw, which reads the clock"),
+    (lambda x: make_clock().draw(x), "a lambda calls"),
+    (lambda x: marked.now(x), "a lambda calls _draw, which reads the clock"),
+    (marked.now, "_draw reads the clock"),
+    (lambda x: Marked().start, "a lambda calls start, which reads the clock"),
+    (lambda x: marked.start, "a lambda calls start, which reads the clock"),
+    (lambda x: marked.of(x), "time.time"),
+    (through_clocks, "through_clocks calls __call__, which calls draw, which reads the clock"),
+    (defaults_of_functions, "defaults_of_functions calls noise"),
+    (lambda x: DRAWS["a"](x), "a lambda calls noise"),
+    (lambda x: [f() for f in BUILTINS], "random.random"),
+    (make_closure(Pipe(Pipe(Clock()))), "time.time"),
+    (quietly_noisy, "quietly_noisy uses random numbers (random.random)"),
+    (lambda x: quietly_noisy(x), "a lambda calls quietly_noisy"),
+    (decorated_by_context, "decorated_by_context calls noise"),
+    (uses_context, "uses_context calls clocked, which reads the clock"),
+    (dispatched, "random.random"),
+    (lambda x: dispatched(x), "random.random"),
+    (np.vectorize(Clock()), "time.time"),
+    (lambda x: stamps["a"], "a lambda calls __getitem__"),
+    (lambda x: 1 + stamps, "time.time"),
+]
+
+PURE += [
+    *(replaced_seed, quietly, uses_plain_context, dispatched_plainly),
+    lambda x: seeded_noise(x, 3),
+    lambda x: seeded_noise(x, seed=SEED),
+    lambda x, seed: seeded_noise(x, seed),
+    lambda x: hands_seed_on(x, 3) + timed_noise(x, 3) + timed_noise(x, seed=3),
+    lambda xs: [partial(seeded_noise, seed=3)(x) for x in xs],
+    lambda df: df.apply(seeded_noise, seed=3) + df.apply(seeded_noise, args=(3,)),
+    lambda df: df.sample(3, random_state=SEED),
+    lambda df: sampled(df, seed=3),
+    lambda x: random.Random(SEED).random(),
+    lambda x: SeedsItself(3),
+    lambda x: isinstance(x, SeedsItself) or SeedsItself.__name__,
+    lambda x: np.vectorize(seeded_noise)(x, seed=3) + np.vectorize(seeded_noise)(x, 3),
+    lambda x: Seeded(3)(x),
+    partial(seeded_noise, seed=3),
+    partial(timed_noise, seed=3),
+    partial(state_noise, state=3),
+    Seeded(3),
+    Slotted(3),
+    make_seeded(3),
+    Pipe(abs, Double(), Pipe(scientific)),
+    Draws(Double()),
+    Holder(Double()),
+    Holder(Double()).run,
+    Holder(SimpleNamespace(draw=scientific)),
+    Calls(seeded_noise),
+    Twice(Double()),
+    Later().other,
+    Clock().plain,
+    lambda x: Double()(x),
+    lambda x: Makes().quiet(x),
+    lambda x: make_double().draw(x),
+    lambda x: make_clock().plain(x),
+    lambda x: marked.scaled(x) + marked.size,
+    marked.scaled,
+    lambda x: [double.draw(x) for double in DOUBLES["a"]],
+    lambda x: counts["a"] + counts,
+    make_closure(Pipe(Pipe(Double()))),
+    np.vectorize(Double()),
+]
+
+
 @pytest.mark.parametrize("function, text", IMPURE, ids=[text for _, text in IMPURE])
 def test_impure(function, text):
     for _ in range(2):
@@ -522,6 +892,77 @@ def test_impure(function, text):
 def test_pure(function):
     for _ in range(2):
         assert impurity(function) is None
+
+
+def passes_anything_on(x, *args, **kwargs):
+    return seeded_noise(x, *args, **kwargs)
+
+
+GIVEN = [
+    *(seeded_noise, state_noise, sampled, hands_seed_on, timed_noise, passes_anything_on),
+    *(Seeded, SeedsItself, partial(seeded_noise), partial(passes_anything_on, seed=None)),
+]
+
+
+@pytest.mark.parametrize("function", GIVEN, ids=name_of)
+def test_given_seed(function):
+    name = "state" if function is state_noise else "seed"
+    # who makes a callable only keeps its seed
+    draws = function is not Seeded
+    for _ in range(2):
+        for given in (Given(), Given((), frozenset([(name, False)]))):
+            assert (impurity(function, given) is not None) == draws
+        for given in (Given((), frozenset([(name, True)])), Given(rest=True)):
+            if getattr(function, "keywords", {}).get(name, name) is not None or not given.rest:
+                assert impurity(function, given) is None
+    if function is hands_seed_on:
+        assert impurity(function, Given((True, True))) is None
+        assert impurity(function, Given((True, False))) is not None
+
+
+def test_what_is_given_is_looked_at_once():
+    from cachingclient.inspection.impure import _impurity
+
+    before = len(_impurity.entries)
+    for name in ("a", "b", "c"):
+        impurity(scientific, Given((True, True), frozenset([(name, True)])))
+        impurity(Seeded(name))
+    assert len(_impurity.entries) <= before + 2
+
+
+def test_objects_that_are_changed():
+    class Changing:
+        def __init__(self, function):
+            self.function = function
+
+        def __call__(self, x):
+            return self.function(x)
+
+    changing, functions, settings = Changing(abs), {"a": abs}, SimpleNamespace(seed=3)
+
+    def reads(x):
+        return functions["a"](x) + changing(x) + np.random.default_rng(settings.seed).normal()
+
+    for function in (changing, changing.__call__, reads):
+        assert impurity(function) is None
+        changing.function = noise
+        assert "noise" in impurity(function)
+        changing.function = abs
+        assert impurity(function) is None
+    functions["a"] = noise
+    assert "noise" in impurity(reads)
+    functions["a"] = scientific
+    assert impurity(reads) is None
+    settings.seed = None
+    assert "without a seed" in impurity(reads)
+
+
+def test_objects_that_hold_each_other():
+    inner = Holder(None)
+    inner.inner = Pipe(*(Holder(inner) for _ in range(200)), {"a": [inner]})
+    assert impurity(inner) is None
+    inner.inner.steps.insert(0, Holder(Clock()))
+    assert "time.time" in impurity(Pipe(inner.inner))
 
 
 def _picklable(functions):
@@ -541,8 +982,8 @@ def test_functions_that_travelled_by_value_get_the_same_answers():
         cloudpickle.unregister_pickle_by_value(module)
     assert len(travelled) > 100
     for function, data in travelled:
-        # the one travels by reference, the other without what its class body uses
-        if function not in (memoised, in_class_body):
+        # by reference, without what its class body uses, with a wrapper that is the user's now
+        if function not in (memoised, in_class_body, uses_context):
             assert impurity(pickle.loads(data)) == impurity(function)
 
 
@@ -679,6 +1120,30 @@ def test_edited_default(write_module):
     before = fingerprint(write_module("def f(x, y=1, *, z=2): return x").f)
     assert fingerprint(write_module("def f(x, y=2, *, z=2): return x").f) != before
     assert fingerprint(write_module("def f(x, y=1, *, z=3): return x").f) != before
+
+
+WRAPPED = [
+    "@np.errstate(all='ignore')\ndef f(x): return x + 1",
+    "@contextlib.contextmanager\ndef f(): yield 1",
+    "@functools.singledispatch\ndef f(x): return 1",
+    "@functools.singledispatch\ndef f(x): pass\n@f.register\ndef _(x: int): return 1",
+    "@functools.lru_cache\ndef f(x): return 1",
+    "class M:\n  @functools.cached_property\n  def a(self): return 1\ndef f(x): return M().a",
+    "class M:\n  def a(self): return 1\n  b = functools.partialmethod(a)\ndef f(x): M().b()",
+    "class M:\n  def a(self): return 1\nclass N(M):\n  def a(self): return super().a()\n"
+    "def f(x): return N().a()",
+    "class M:\n  def __call__(self): return 1\ndef f(x): return M()()",
+]
+
+
+@pytest.mark.parametrize("source", WRAPPED)
+def test_edited_behind_a_wrapper(write_module, source):
+    source = "import contextlib, functools, numpy as np\n" + source
+    for use in ("g = f", "def g(x): return f(x)"):
+        before = fingerprint(write_module(f"{source}\n{use}").g)
+        assert len(before) == 32
+        assert fingerprint(write_module(f"{source.replace('1', '2')}\n{use}").g) != before
+        assert fingerprint(write_module(f"{source}\n{use}").g) == before
 
 
 def test_function_that_uses_an_edited_module(write_module):

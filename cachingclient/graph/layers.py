@@ -17,7 +17,10 @@ from cachingclient.admission import (
     Rules,
     key_name,
 )
-from cachingclient.internals import Alias, TaskRef, blockwise_parts, is_rechunk
+from cachingclient.arguments import givens
+from cachingclient.inspection import Given, impurity
+from cachingclient.inspection.given import may_decide
+from cachingclient.internals import Alias, TaskRef, blockwise_arguments, blockwise_parts, is_rechunk
 from cachingclient.judging import spread
 from cachingclient.tasks import Looks, Weakly, function_name, is_cheap, task_functions
 
@@ -37,6 +40,8 @@ class LayerFacts:
     functions: frozenset[str] = frozenset()
     #: those of them whose code can be looked at
     users: Weakly = Weakly(())
+    #: {id of such a function: what the first of its tasks gives to it}
+    givens: dict[int, Given] = field(default_factory=dict)
     #: the user's word on it: ``annotate(cache=...)``
     wish: bool | None = None
     #: names that its tasks depend on, as far as its tasks tell
@@ -68,9 +73,10 @@ class _Scan:
     inputs: set[Any] = field(default_factory=set)
     #: {id: (function, its name)}: an id is only good while the function lives
     functions: dict[int, tuple[Any, str]] = field(default_factory=dict)
+    givens: dict[int, Given] = field(default_factory=dict)
     alias: bool = True
 
-    def task(self, name: Any, task: Any, literals: Iterable[Any] = ()) -> None:
+    def task(self, name: Any, task: Any, literals: Iterable[Any] = (), args: Any = None) -> None:
         self.names.add(name)
         if isinstance(task, TaskRef):
             self.inputs.add(key_name(task.key))
@@ -84,12 +90,22 @@ class _Scan:
             self.alias = False
             # Functions given as arguments too: map_blocks with block_info wraps the user's. And
             # all at once: a function may call methods of what it is given.
+            before = len(self.functions)
             self.look_for_functions([task, *literals] if literals else task)
+            if len(self.functions) > before:
+                self.note_givens(task, args, before)
 
     def look_for_functions(self, task: Any) -> None:
         for function in task_functions(task):
             if id(function) not in self.functions:
                 self.functions[id(function)] = function, function_name(function)
+
+    def note_givens(self, task: Any, args: Any, before: int) -> None:
+        """Note what is given to functions that are new, if that may decide anything."""
+        functions = [function for function, _ in self.functions.values()]
+        new = functions[before:]
+        if any(may_decide(f) and not is_cheap(f) and impurity(f) for f in new):
+            self.givens = {**givens(task, args, functions), **self.givens}
 
     def facts(self, layer: Layer, closed: bool = False) -> LayerFacts:
         functions = frozenset(name for _, name in self.functions.values())
@@ -98,6 +114,7 @@ class _Scan:
             closed=closed,
             functions=functions,
             users=Weakly(f for f, _ in self.functions.values() if not is_cheap(f)),
+            givens=self.givens,
             wish=(layer.annotations or {}).get("cache"),
             inputs=frozenset(self.inputs),
             alias=self.alias,
@@ -130,7 +147,7 @@ def _find(name: str, layer: Layer) -> LayerFacts:
     scan = _Scan()
     if isinstance(layer, Blockwise):
         task, literals = blockwise_parts(layer)
-        scan.task(layer.output, task, literals)
+        scan.task(layer.output, task, literals, blockwise_arguments(layer))
         # Its task depends on placeholders; the graph knows the layers.
         scan.inputs = set(_references(literals))
         return scan.facts(layer)
@@ -218,11 +235,15 @@ def _reason(
     if facts.wish is False:
         return NOT_KEPT
     for name in facts.names:
-        if reason := rules.reason(name, facts.functions, lambda: looks.impurity(facts.users)):
+        if reason := rules.reason(name, facts.functions, lambda: _impurity(facts, looks)):
             return reason
     if any(n not in inside and n not in trusted for n in facts.inputs):
         return UNKNOWN_INPUT
     return None
+
+
+def _impurity(facts: LayerFacts, looks: Looks) -> str | None:
+    return looks.impurity(facts.users, lambda: facts.givens)
 
 
 def _deny_written(

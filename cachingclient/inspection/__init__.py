@@ -3,14 +3,16 @@
 Nothing of the user's is run: bytecode is read, and names are looked up where they are kept.
 
 `bytecode` and `outline` read what a code object uses; `scope` finds what its names stand for, and
-`objects` what those are; `walk` goes on to the user's functions that it calls; `tables` knows what
-is impure; `impure` and `prints` answer; `watch` remembers answers as long as they hold.
+`objects` what those are; `walk` goes on to the user's functions that it calls, `calls` also to
+those that `holders` hold, and with what is `given`; `tables` knows what is impure; `impure` and
+`prints` answer; `watch` remembers answers as long as they hold.
 
-It cannot see what arguments do when they are called, what is computed (``getattr(np, name)``), what
-containers hold, and what installed packages do under names that say nothing of it.
+It cannot see what arguments do when they are called, what is computed (``getattr(np, name)``), and
+what installed packages do under names that say nothing of it.
 """
 
+from cachingclient.inspection.given import Given
 from cachingclient.inspection.impure import impurity, logs
 from cachingclient.inspection.prints import fingerprint
 
-__all__ = ["logs", "fingerprint", "impurity"]
+__all__ = ["Given", "logs", "fingerprint", "impurity"]

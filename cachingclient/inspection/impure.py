@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import Any
 
 from cachingclient.inspection import tables
+from cachingclient.inspection.calls import Inside, Part, parts, visits
+from cachingclient.inspection.given import NOTHING, Given
+from cachingclient.inspection.holders import contents, shape, shape_of_holder
 from cachingclient.inspection.objects import (
     MISSING,
     Absent,
     Instance,
+    Super,
     full_name,
     generator_kind,
     is_a,
@@ -19,17 +23,19 @@ from cachingclient.inspection.objects import (
 )
 from cachingclient.inspection.outline import Attribute, Call, Constant
 from cachingclient.inspection.scope import Scope
-from cachingclient.inspection.walk import defaults, units, walk
+from cachingclient.inspection.walk import defaults, units
 from cachingclient.inspection.watch import Memory
 
 
-def impurity(function: Any) -> str | None:
+def impurity(function: Any, given: Given = NOTHING) -> str | None:
     """Why a function's result may differ from call to call although its arguments are equal.
 
     Parameters
     ----------
     function : callable
         Anything that can be called; anything else is None.
+    given : Given, optional
+        What it is called with: a seed, where it would go without one.
 
     Returns
     -------
@@ -47,13 +53,10 @@ def impurity(function: Any) -> str | None:
     >>> impurity(lambda x: x + 1)
     """
     try:
-        if entry := _impurity.recall(function):
+        if given is NOTHING and (entry := _impurity.recall(function)):
             return entry.answer
-        for unit in units(function):
-            if is_own(unit.function):
-                found = _impurity(*unit)
-            else:
-                found = _by_name(unit.function)
+        for part in parts(function, given=given):
+            found = _of_part(part) if is_own(part.function) else _by_name(part.function)
             if found:
                 return found
         return _by_name(function) if is_a(function, type) and not is_own(function) else None
@@ -75,19 +78,29 @@ def _sentence(names: tuple[str, ...], reason: str, detail: str) -> str:
     )
 
 
-def _find(function: FunctionType, cls: type | None) -> tuple[str | None, list[Scope]]:
+def _of_part(part: Part) -> str | None:
+    function, owner, given = part
+    if owner is None or is_a(owner, type):
+        return _impurity(function, owner, None if given == NOTHING else given, owner, given)
+    # what objects of one shape do is looked at once
+    return _impurity(function, type(owner), (shape(owner), given), owner, given)
+
+
+def _find(
+    function: FunctionType, cls: type | None, owner: Any = None, given: Given = NOTHING
+) -> tuple[str | None, list[Scope]]:
     scopes = []
-    for visit in walk(function, cls):
+    for visit in visits(Part(function, cls if owner is None else owner, given)):
         scopes.append(visit.scope)
         for found in _judged(function, visit.scope):
             return _sentence(visit.names, *found), scopes
     return None, scopes
 
 
-_impurity = Memory(_find)
+_impurity = Memory(_find, shape_of_holder)
 
 
-def _judged(function: FunctionType, scope: Scope) -> list[tuple[str, str]]:
+def _judged(function: FunctionType, scope: Inside) -> list[tuple[str, str]]:
     """What is found in one of the functions that a function comes to; logs don't count."""
     found = list(_in_scope(scope))
     if _is_log(function, scope, found):
@@ -95,7 +108,7 @@ def _judged(function: FunctionType, scope: Scope) -> list[tuple[str, str]]:
     return found
 
 
-def _is_log(function: FunctionType, scope: Scope, found: list[tuple[str, str]]) -> bool:
+def _is_log(function: FunctionType, scope: Inside, found: list[tuple[str, str]]) -> bool:
     """Whether a helper of another module does no more to files than to add to one."""
     details = [detail for reason, detail in found if reason == tables.FILES]
     return (
@@ -127,39 +140,46 @@ def logs(function: Any) -> bool:
 
 
 def _find_logs(function: FunctionType, cls: type | None) -> tuple[bool, list[Scope]]:
-    scopes = [visit.scope for visit in walk(function, cls)]
+    scopes = [visit.scope for visit in visits(Part(function, cls, NOTHING))]
     return any(_is_log(function, s, list(_in_scope(s))) for s in scopes), scopes
 
 
-_logs = Memory(_find_logs)
+_logs = Memory(_find_logs, shape_of_holder)
 
 
-def _in_scope(scope: Scope) -> Iterator[tuple[str, str]]:
+def _in_scope(scope: Inside) -> Iterator[tuple[str, str]]:
     for node in scope.outline.uses:
         found = _call(scope, node) if type(node) is Call else _mention(scope, node)
         if found:
             yield found
     for default in defaults(scope.function):
-        if reason := tables.reason_of(name := full_name(default) or ""):
-            yield reason, tables.short(name, reason)
+        yield from _named((default, *contents(default)))
     if scope.outline.assigned:
         yield tables.GLOBAL, scope.outline.assigned[0]
 
 
-def _mention(scope: Scope, node: Any) -> tuple[str, str] | None:
+def _named(things: Iterable[Any]) -> Iterator[tuple[str, str]]:
+    for thing in things:
+        if reason := tables.reason_of(name := full_name(thing) or ""):
+            yield reason, tables.short(name, reason)
+
+
+def _mention(scope: Inside, node: Any) -> tuple[str, str] | None:
     for name in scope.names(node):
         if reason := tables.reason_of(name):
             return reason, tables.short(name, reason)
     found = scope.resolve(node)
-    if found is MISSING or type(found) in (Absent, Instance) or is_a(found, (type, ModuleType)):
+    if found is MISSING or type(found) in _UNKNOWN or is_a(found, (type, ModuleType)):
         return None
+    if held := next(_named(contents(found)), None):
+        return held
     if generator_kind(found):
         return tables.STATE, node.name
     kind = full_name(type(found)) or ""
     return (tables.NETWORK, node.name) if tables.reason_of(kind) == tables.NETWORK else None
 
 
-def _call(scope: Scope, call: Call) -> tuple[str, str] | None:
+def _call(scope: Inside, call: Call) -> tuple[str, str] | None:
     if call.function is None or is_own(scope.resolve(call.function)):
         return None
     names = scope.names(call.function)
@@ -176,21 +196,24 @@ def _clock(names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
     return None
 
 
+_UNKNOWN = (Absent, Instance, Super)
+
+
 def _given(call: Call) -> dict[str, Any]:
     """Keywords that are not None."""
     return {k: v for k, v in call.keywords.items() if type(v) is not Constant or v[0] is not None}
 
 
-def _draw(scope: Scope, names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
+def _draw(scope: Inside, names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
     if call.starred:
         return None
-    given = _given(call)
-    seeded = given or [a for a in call.args if type(a) is not Constant or a.value is not None]
+    given = {name for name, node in call.keywords.items() if not scope.is_none(node)}
+    seeded = given or not all(map(scope.is_none, call.args))
     for name in names:
         if not seeded and tables.SEEDED.fullmatch(name):
             return tables.RANDOM, f"{name} without a seed"
     method = call.function.name if type(call.function) is Attribute else None
-    if method == "rvs" and not tables.SEEDS & given.keys():
+    if method == "rvs" and not tables.SEEDS & given:
         return tables.RANDOM, ".rvs without random_state"
     if method == "sample" and tables.draws_rows(len(call.args), frozenset(given)):
         if not _made_by(scope, call.function.base, tables.SEEDED):
@@ -198,13 +221,13 @@ def _draw(scope: Scope, names: tuple[str, ...], call: Call) -> tuple[str, str] |
     return None
 
 
-def _made_by(scope: Scope, node: Any, pattern: Any) -> bool:
+def _made_by(scope: Inside, node: Any, pattern: Any) -> bool:
     """Whether something is the result of calling what the pattern names."""
     names = scope.names(node.function) if type(node) is Call else ()
     return any(pattern.fullmatch(name) for name in names)
 
 
-def _write(scope: Scope, names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
+def _write(scope: Inside, names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
     function = call.function
     method = type(function) is Attribute and not _is_module(scope, function.base)
     verb = function.name if type(function) is Attribute else (names or ("",))[0].rpartition(".")[2]
@@ -216,7 +239,7 @@ def _write(scope: Scope, names: tuple[str, ...], call: Call) -> tuple[str, str] 
     return tables.FILES, f".{verb}" if method or not names else tables.short(names[0], "")
 
 
-def _is_module(scope: Scope, node: Any) -> bool:
+def _is_module(scope: Inside, node: Any) -> bool:
     found = scope.resolve(node)
     return type(found) is Absent or is_a(found, ModuleType)
 
@@ -229,7 +252,7 @@ def _mode(call: Call, method: bool) -> str | None:
     return next(found, None)
 
 
-def _writes(scope: Scope, verb: str, call: Call, method: bool) -> bool:
+def _writes(scope: Inside, verb: str, call: Call, method: bool) -> bool:
     if verb in tables.RENAMES and method:
         made = scope.resolve(call.function.base)
         return type(made) is Instance and issubclass(made.cls, PurePath)
@@ -242,7 +265,7 @@ def _writes(scope: Scope, verb: str, call: Call, method: bool) -> bool:
     return verb != "dump" or method or bool(target) or len(call.args) > 1
 
 
-def _in_memory(scope: Scope, call: Call, method: bool) -> bool:
+def _in_memory(scope: Inside, call: Call, method: bool) -> bool:
     base = [call.function.base] if method else []
     if any(tables.SCREEN.fullmatch(name) for node in base for name in scope.names(node)):
         return True

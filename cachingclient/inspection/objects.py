@@ -12,7 +12,7 @@ import sys
 import sysconfig
 from collections.abc import Iterator
 from enum import Enum
-from functools import lru_cache
+from functools import cached_property, lru_cache, partialmethod, singledispatchmethod
 from types import (
     BuiltinFunctionType,
     FunctionType,
@@ -20,6 +20,7 @@ from types import (
     MemberDescriptorType,
     MethodType,
     ModuleType,
+    SimpleNamespace,
 )
 from typing import Any, NamedTuple
 
@@ -46,6 +47,13 @@ class Instance(NamedTuple):
     """Something that a function makes of a class, or gets as `self`."""
 
     cls: type
+
+
+class Super(NamedTuple):
+    """What ``super()`` is: an instance of a class whose attributes are those behind another."""
+
+    cls: type
+    behind: type
 
 
 #: Packages whose code is known, however they are installed
@@ -130,25 +138,86 @@ def name_in(cls: type, which: str) -> str:
     return type.__dict__[which].__get__(cls)
 
 
-def static(cls: type, name: str) -> Any:
-    """An attribute of a class or of one of its bases, as it was written there."""
+def static(cls: type, name: str, behind: type | None = None) -> Any:
+    """An attribute of a class or of one of its bases, as it was written there.
+
+    With `behind`, of those bases only that come after this one.
+    """
+    found = _defined(cls, name, behind)
+    kind = type(found)
+    if kind in (staticmethod, classmethod):
+        return found.__func__
+    if kind in (partialmethod, cached_property):
+        return found.func
+    if kind is singledispatchmethod:
+        return found.dispatcher
+    return found.fget if kind is property else found
+
+
+def _defined(cls: type, name: str, behind: type | None = None) -> Any:
+    bases = iter(_mro(cls))
+    if behind is not None:
+        # not "in": metaclasses may have their own idea of what is equal
+        any(base is behind for base in bases)
+    return next((names[name] for base in bases if name in (names := class_dict(base))), MISSING)
+
+
+def is_holder(thing: Any) -> bool:
+    """Whether this is an object of the user's, whose attributes may be looked at."""
+    kind = type(thing)
+    return kind is SimpleNamespace or (not is_a(thing, type) and is_own(kind))
+
+
+#: Not what a function does with an object that it is given, and what only tells of it
+_ASIDE = frozenset(
+    "__init__ __new__ __post_init__ __del__ __repr__ __str__ __format__ __init_subclass__ __class__"
+    " __class_getitem__ __subclasshook__ __reduce__ __reduce_ex__ __getstate__ __setstate__"
+    " __getnewargs__ __getnewargs_ex__ __copy__ __deepcopy__ __sizeof__ __dir__"
+    " __setattr__ __delattr__ __set_name__ __hash__ __dask_tokenize__".split()
+)
+
+
+def dunders(cls: type) -> Iterator[str]:
+    """Names of the methods of a user's class that are called without their names."""
     for base in _mro(cls):
-        if name in (names := class_dict(base)):
-            found = names[name]
-            if type(found) in (staticmethod, classmethod):
-                return found.__func__
-            return found.fget if type(found) is property else found
-    return MISSING
+        if is_own(base):
+            for name in list(class_dict(base)):
+                if name[:2] == "__" == name[-2:] and name not in _ASIDE:
+                    yield name
+
+
+def _dict_of(thing: Any) -> dict[str, Any]:
+    try:
+        found = object.__getattribute__(thing, "__dict__")
+    except AttributeError:
+        return {}
+    return found if type(found) is dict else {}
+
+
+def attributes(thing: Any) -> dict[str, Any]:
+    """What an object has in its ``__dict__`` and its slots."""
+    slots = {}
+    for base in _mro(type(thing)):
+        if "__slots__" in (names := class_dict(base)):
+            for name, descriptor in list(names.items()):
+                if type(descriptor) is MemberDescriptorType:
+                    slots[name] = _get(descriptor, thing)
+    return {**slots, **_dict_of(thing)}
+
+
+def value_in(thing: Any, name: str) -> Any:
+    """An attribute that an object has itself; `MISSING` for what its class makes of the name."""
+    defined = _defined(type(thing), name)
+    if type(defined) is MemberDescriptorType:
+        return _get(defined, thing)
+    if type(defined) in (property, cached_property):
+        return MISSING
+    return _dict_of(thing).get(name, MISSING)
 
 
 def held(thing: Any, slots: bool) -> Iterator[Any]:
     """What an object holds in its attributes and, on demand, slots; properties are left alone."""
-    try:
-        attributes = object.__getattribute__(thing, "__dict__")
-    except AttributeError:
-        attributes = {}
-    if type(attributes) is dict:
-        yield from list(attributes.values())
+    yield from list(_dict_of(thing).values())
     wrapped = static(type(thing), "__wrapped__")
     if type(wrapped) is GetSetDescriptorType:
         yield _get(wrapped, thing)

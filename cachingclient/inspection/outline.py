@@ -24,6 +24,12 @@ class Name(NamedTuple):
     name: str
 
 
+class Argument(NamedTuple):
+    """What a function is given under a name; of the first of its arguments, `Name` tells."""
+
+    name: str
+
+
 class Attribute(NamedTuple):
     """An attribute of something; its base is None where nobody knows."""
 
@@ -54,6 +60,10 @@ class Outline(NamedTuple):
     uses: tuple[Any, ...]
     #: names of globals, and of variables of an outer function, that are assigned
     assigned: tuple[str, ...]
+    #: nodes of what the function itself returns
+    returns: tuple[Any, ...]
+    #: attributes of `self` that it sets, and nodes of their values
+    attributes: tuple[tuple[str, Any], ...]
 
 
 #: Beside a callable on the stack, where there is no `self` (Python's NULL)
@@ -86,17 +96,20 @@ def outline(code: CodeType) -> Outline:
     >>> [use.name for use in outline(pick.__code__).uses if isinstance(use, (Name, Attribute))]
     ['random', 'random']
     """
-    found = _Found([], [], frozenset(code.co_freevars))
-    first: dict[str, Any] = {}
+    found = _Found([], [], [], [], frozenset(code.co_freevars))
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    arguments: dict[str, Any] = {name: Argument(name) for name in names}
     if code.co_argcount:
-        first[code.co_varnames[0]] = Name("self", code.co_varnames[0])
-    _Scanner(code, found, {}, first).run()
-    return Outline(tuple(found.uses), tuple(found.assigned))
+        arguments[names[0]] = Name("self", names[0])
+    _Scanner(code, found, {}, arguments).run()
+    return Outline(*map(tuple, found[:4]))
 
 
 class _Found(NamedTuple):
     uses: list[Any]
     assigned: list[str]
+    returns: list[Any]
+    attributes: list[tuple[str, Any]]
     #: variables of an outer function, which outlive a call
     free: frozenset[str]
 
@@ -108,11 +121,19 @@ def _effect(instruction: Instruction) -> int:
 
 def _is_telling(node: Any) -> bool:
     """Whether there is something to find out: attributes of what nobody knows tell nothing."""
-    if type(node) is Call and type(node.function) is Attribute and is_verb(node.function.name):
-        return True
+    if type(node) is Call:
+        if type(node.function) is Attribute and is_verb(node.function.name):
+            return True
+        if any(map(_is_handed, (*node.args, *node.keywords.values()))):
+            return True
     while type(node) in (Attribute, Call):
         node = node[0]
     return type(node) is Name
+
+
+def _is_handed(node: Any) -> bool:
+    """Whether this may be a function that somebody else calls."""
+    return type(node) in (Name, Attribute) and _is_telling(node)
 
 
 class _Scanner:
@@ -153,9 +174,10 @@ class _Scanner:
             elif instruction.opname not in _QUIET:
                 self.other(instruction)
         around = {**self.cells, **self.variables}
+        inner = self.found._replace(returns=[], attributes=[])
         for constant in self.code.co_consts:
             if isinstance(constant, CodeType):
-                _Scanner(constant, self.found, around, {}).run()
+                _Scanner(constant, inner, around, {}).run()
 
     def jump(self, instruction: Instruction) -> None:
         effect = dis.stack_effect(instruction.opcode, instruction.arg, jump=True)
@@ -219,6 +241,19 @@ class _Scanner:
 
     def load_attr(self, instruction: Instruction) -> None:
         self.use(Attribute(self.pop()[0], instruction.value), _effect(instruction) > 0)
+
+    def load_super_attr(self, instruction: Instruction) -> None:
+        function, cls, _ = self.pop(3)
+        base = Call(function, (cls,), {}, False)
+        self.use(Attribute(base, instruction.value), _effect(instruction) > -2)
+
+    def store_attr(self, instruction: Instruction) -> None:
+        value, owner = self.pop(2)
+        if type(owner) is Name and owner.where == "self":
+            self.found.attributes.append((instruction.value, value))
+
+    def return_value(self, instruction: Instruction) -> None:
+        self.found.returns.extend(self.pop(1))
 
     def import_name(self, instruction: Instruction) -> None:
         level, names = self.pop(2)
@@ -316,6 +351,9 @@ _HANDLERS: dict[str, Any] = {
     **dict.fromkeys(("LOAD_DEREF", "LOAD_CLASSDEREF"), _Scanner.load_cell),
     "LOAD_FROM_DICT_OR_DEREF": _Scanner.load_from_dict,
     **dict.fromkeys(("LOAD_ATTR", "LOAD_METHOD"), _Scanner.load_attr),
+    "LOAD_SUPER_ATTR": _Scanner.load_super_attr,
+    "STORE_ATTR": _Scanner.store_attr,
+    "RETURN_VALUE": _Scanner.return_value,
     "IMPORT_NAME": _Scanner.import_name,
     "IMPORT_FROM": _Scanner.import_from,
     **dict.fromkeys(("STORE_FAST", "STORE_NAME", "STORE_FAST_STORE_FAST"), _Scanner.store),

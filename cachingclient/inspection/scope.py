@@ -11,6 +11,7 @@ from cachingclient.inspection.objects import (
     MISSING,
     Absent,
     Instance,
+    Super,
     cell_contents,
     class_dict,
     full_name,
@@ -93,8 +94,18 @@ class Scope:
             return self._attribute(self.resolve(node.base), node.name)
         if type(node) is Call:
             cls = self.resolve(node.function)
+            if cls is super:
+                return self._super(node)
             return Instance(cls) if is_a(cls, type) else MISSING
         return MISSING
+
+    def _super(self, node: Call) -> Any:
+        names = self.function.__code__.co_freevars
+        if node.args:
+            behind = self.resolve(node.args[0])
+        else:
+            behind = self._cell("__class__") if "__class__" in names else MISSING
+        return Super(self.cls or behind, behind) if is_a(behind, type) else MISSING
 
     def _global(self, name: str) -> Any:
         found = self.globals.get(name, MISSING)
@@ -131,9 +142,11 @@ class Scope:
             return self._of_module(base, name)
         if base is MISSING:
             return MISSING
+        if type(base) is Super:
+            return self._of_class(*base, name)
         if type(base) is Instance:
-            return self._of_class(base.cls, name)
-        return self._of_class(base if is_a(base, type) else type(base), name)
+            return self._of_class(base.cls, None, name)
+        return self._of_class(base if is_a(base, type) else type(base), None, name)
 
     def _of_module(self, module: ModuleType, name: str) -> Any:
         found = module_dict(module).get(name, MISSING)
@@ -143,8 +156,8 @@ class Scope:
             return _module(f"{full_name(module)}.{name}")
         return found
 
-    def _of_class(self, cls: type, name: str) -> Any:
-        found = static(cls, name)
+    def _of_class(self, cls: type, behind: type | None, name: str) -> Any:
+        found = static(cls, name, behind)
         if is_own(cls):
             # a constant of the class, too, may be another one the next time
             self.loaded.append((cls, name, class_dict(cls).get(name, MISSING)))

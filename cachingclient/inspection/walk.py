@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import islice
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MappingProxyType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 
-from cachingclient.inspection.objects import MISSING, Instance, held, is_a, is_own, static
+from cachingclient.inspection.holders import PARTS
+from cachingclient.inspection.objects import (
+    MISSING,
+    Instance,
+    Super,
+    held,
+    is_a,
+    is_holder,
+    is_own,
+    static,
+)
 from cachingclient.inspection.outline import Attribute, Call
 from cachingclient.inspection.scope import Scope
 
 #: Calls of calls of calls ... are followed so far, and so many functions at the most
 DEPTH = 6
 FUNCTIONS = 100
-#: Arguments of partials and attributes of objects that are looked through
-PARTS = 100
 #: Methods that run when a class is called
-_MAKERS = ("__new__", "__init__", "__post_init__")
+MAKERS = ("__new__", "__init__", "__post_init__")
 
 
 class Unit(NamedTuple):
@@ -36,8 +50,8 @@ class Visit(NamedTuple):
 
     #: names of the functions that led to it, the first one first, and its own
     names: tuple[str, ...]
-    #: what its names stand for
-    scope: Scope
+    #: what its names stand for: a `Scope`
+    scope: Any
 
 
 def units(thing: Any, cls: type | None = None, depth: int = 5) -> Iterator[Unit]:
@@ -51,6 +65,8 @@ def units(thing: Any, cls: type | None = None, depth: int = 5) -> Iterator[Unit]
     """
     if is_leaf(thing):
         yield Unit(thing, cls)
+        for inner in wrapped(thing) if depth else ():
+            yield from units(inner, cls, depth - 1)
     elif depth:
         for part, owner in _parts(thing):
             yield from units(part, owner, depth - 1)
@@ -65,6 +81,20 @@ def is_leaf(thing: Any) -> bool:
     )
 
 
+def wrapped(thing: Any) -> Iterator[FunctionType]:
+    """Functions of the user that a wrapper calls whose own code is installed.
+
+    `numpy.errstate`, `contextlib.contextmanager` and the like, and all that was registered with
+    `functools.singledispatch`.
+    """
+    if type(thing) is FunctionType and not is_own(thing):
+        inner, registry = (thing.__dict__.get(name) for name in ("__wrapped__", "registry"))
+        registered = registry.values() if type(registry) is MappingProxyType else ()
+        for function in (inner, *islice(registered, PARTS)):
+            if is_own(function):
+                yield function
+
+
 def _parts(thing: Any) -> Iterator[tuple[Any, Any]]:
     """What runs when something other than a plain function is called."""
     if is_a(thing, partial):
@@ -77,20 +107,23 @@ def _parts(thing: Any) -> Iterator[tuple[Any, Any]]:
         owner = thing.__self__
         yield thing.__func__, owner if is_a(owner, type) else type(owner)
     elif is_a(thing, type):
-        for name in _MAKERS if is_own(thing) else ():
+        for name in MAKERS if is_own(thing) else ():
             yield static(thing, name), thing
     elif callable(thing):
         call = static(type(thing), "__call__")
         yield call if type(call) is FunctionType else None, type(thing)
-        yield from _held_functions(thing, slots=type(call) is FunctionType)
+        for part in held_functions(thing, slots=type(call) is FunctionType):
+            yield part, None
 
 
-def _held_functions(thing: Any, slots: bool) -> Iterator[tuple[Any, None]]:
+def held_functions(thing: Any, slots: bool) -> Iterator[Any]:
     """Functions in the attributes of an object: what wrappers wrap."""
     for value in islice(held(thing, slots), PARTS):
         for part in value[:PARTS] if type(value) in (tuple, list) else (value,):
             if is_leaf(part) or type(part) is MethodType or is_a(part, partial):
-                yield part, None
+                yield part
+            elif is_holder(part) and callable(part):
+                yield part
 
 
 def walk(function: FunctionType, cls: type | None = None) -> Iterator[Visit]:
@@ -102,17 +135,39 @@ def walk(function: FunctionType, cls: type | None = None) -> Iterator[Visit]:
     cls : type, optional
         Class of its first argument.
     """
-    work: deque[Any] = deque([(Unit(function, cls), ())])
+    return follow(Unit(function, cls), lambda unit: tuple(map(id, unit)), Scope, _called)
+
+
+def follow(
+    first: Any,
+    key_of: Callable[[Any], Any],
+    scope_of: Callable[..., Any],
+    called: Callable[[Any], Iterator[Any]],
+) -> Iterator[Visit]:
+    """The same, whatever is known of a call beside its function and what that belongs to.
+
+    Parameters
+    ----------
+    first : tuple
+        A function, what it belongs to, and more.
+    key_of : callable
+        What tells such tuples from others.
+    scope_of : callable
+        Makes the scope of such a tuple.
+    called : callable
+        Tuples of the functions that are called from a scope.
+    """
+    work: deque[Any] = deque([(first, ())])
     seen: set[Any] = set()
     while work and len(seen) < FUNCTIONS:
         unit, names = work.popleft()
-        if (key := tuple(map(id, unit))) in seen:
+        if (key := key_of(unit)) in seen:
             continue
         seen.add(key)
-        visit = Visit((*names, name_of(unit.function)), Scope(*unit))
+        visit = Visit((*names, name_of(unit[0])), scope_of(*unit))
         yield visit
         if len(names) < DEPTH:
-            work.extend((found, visit.names) for found in _called(visit.scope))
+            work.extend((found, visit.names) for found in called(visit.scope))
 
 
 def name_of(function: Any) -> str:
@@ -125,7 +180,12 @@ def _called(scope: Scope) -> Iterator[Unit]:
     """Functions of the user that a function of the user calls or mentions."""
     function = scope.function
     for node in scope.outline.uses:
-        found = MISSING if type(node) is Call else scope.resolve(node)
+        if type(node) is Call:
+            made = scope.resolve(node.function)
+            if type(made) is Instance:
+                yield from _own(static(made.cls, "__call__"), made.cls)
+            continue
+        found = scope.resolve(node)
         if found is not MISSING and type(found) is not ModuleType:
             yield from _own(found, _receiver(scope, node))
     yield from _own(function.__dict__.get("__wrapped__"))
@@ -148,6 +208,6 @@ def _receiver(scope: Scope, node: Any) -> type | None:
     base = scope.resolve(node.base) if type(node) is Attribute else None
     if base is None or is_a(base, ModuleType):
         return None
-    if type(base) is Instance:
+    if type(base) in (Instance, Super):
         return base.cls
     return base if is_a(base, type) else type(base)

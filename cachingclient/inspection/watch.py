@@ -15,8 +15,8 @@ from cachingclient.inspection.scope import Scope
 
 T = TypeVar("T")
 
-#: Values that can change in place
-_MUTABLE = (list, dict, set)
+#: Values that cannot change in place, nor hold anything
+_LASTING = (int, float, complex, bool, str, bytes, type(None))
 
 
 class _Watch(NamedTuple):
@@ -31,20 +31,20 @@ class _Watch(NamedTuple):
     #: ((name, type of what it must still be), ...)
     typed: tuple[tuple[Any, Callable[[], Any]], ...]
     #: ((name, value, its text), ...): the text is compared if the value is another or can change
-    texts: tuple[tuple[Any, Any, str], ...]
+    texts: tuple[tuple[Any, Any, Any], ...]
 
 
 def _nothing() -> None:
     """What is not there, as `dict.get` has it."""
 
 
-def _watch(owner: Any, loaded: dict[Any, Any], text_of: Callable[[Any], str | None]) -> _Watch:
+def _watch(owner: Any, loaded: dict[Any, Any], text_of: Callable[[Any], Any]) -> _Watch:
     same, typed, texts = [], [], []
     for name, thing in loaded.items():
         text = text_of(thing)
         if text is not None:
             # a value that can change is never the same
-            texts.append((name, MISSING if type(thing) in _MUTABLE else thing, text))
+            texts.append((name, thing if type(thing) in _LASTING else MISSING, text))
         elif thing is MISSING:
             same.append((name, _nothing))
         elif callable(thing) and (found := _reference(thing)):
@@ -62,7 +62,7 @@ def _reference(thing: Any) -> Callable[[], Any] | None:
         return None
 
 
-def _holds(watch: _Watch, text_of: Callable[[Any], str | None]) -> bool:
+def _holds(watch: _Watch, text_of: Callable[[Any], Any]) -> bool:
     owner = watch.owner()
     if owner is None:
         return False
@@ -119,7 +119,8 @@ class Memory(Generic[T]):
         Takes a function and the class of its first argument (or None), returns the answer and the
         scopes that it was found in.
     text_of : callable, optional
-        Text of a value that the answer depends on, None for other values.
+        Text of a value that the answer depends on, or anything else that can be compared; None for
+        other values.
     """
 
     #: Functions remembered at the most
@@ -127,23 +128,25 @@ class Memory(Generic[T]):
 
     def __init__(
         self,
-        find: Callable[[FunctionType, type | None], tuple[T, Iterable[Scope]]],
-        text_of: Callable[[Any], str | None] = no_text,
+        find: Callable[..., tuple[T, Iterable[Scope]]],
+        text_of: Callable[[Any], Any] = no_text,
     ):
         self.find = find
         self.text_of = text_of
-        self.entries: dict[tuple[int, int], _Entry] = {}
+        self.entries: dict[tuple[Any, ...], _Entry] = {}
 
     def __reduce__(self) -> Any:
         return type(self), (self.find, self.text_of)
 
-    def __call__(self, function: FunctionType, cls: type | None = None) -> T:
-        """The answer, remembered or new."""
-        if entry := self.recall(function, cls):
+    def __call__(
+        self, function: FunctionType, cls: type | None = None, how: Any = None, *more: Any
+    ) -> T:
+        """The answer, remembered or new; `more` is for `find`, and `how` all that it tells."""
+        if entry := self.recall(function, cls, how):
             remembered: T = entry.answer
             return remembered
-        key = id(function), id(cls)
-        answer, scopes = self.find(function, cls)
+        key = id(function), id(cls), how
+        answer, scopes = self.find(function, cls, *more)
         if len(self.entries) >= self.maxsize:
             self.entries.clear()
         gone = weakref.ref(function, lambda _: self.entries.pop(key, None))
@@ -151,9 +154,9 @@ class Memory(Generic[T]):
         self.entries[key] = _Entry(gone, owner, self.watches(scopes), answer)
         return answer
 
-    def recall(self, function: Any, cls: type | None = None) -> _Entry | None:
+    def recall(self, function: Any, cls: type | None = None, how: Any = None) -> _Entry | None:
         """What is remembered, if it still holds; of anything that is asked for."""
-        entry = self.entries.get((id(function), id(cls)))
+        entry = self.entries.get((id(function), id(cls), how))
         if entry is None or entry.function() is not function or entry.cls() is not cls:
             return None
         for watch in entry.watches:

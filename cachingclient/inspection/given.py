@@ -1,0 +1,102 @@
+"""What the parameters of a function are known to be: given with a call, or None.
+
+Only that matters here: a generator that starts from None starts anew each time.
+"""
+
+from __future__ import annotations
+
+import inspect
+from types import FunctionType, MethodType
+from typing import Any, NamedTuple
+
+
+class Given(NamedTuple):
+    """What a call gives to a function; False stands for None, True for anything else.
+
+    Examples
+    --------
+    >>> def noise(block, seed=None):
+    ...     pass
+    >>> [sorted(unset(noise, None, given)) for given in (NOTHING, Given((True, True)))]
+    [['seed'], []]
+    """
+
+    positional: tuple[bool, ...] = ()
+    keywords: frozenset[tuple[str, bool]] = frozenset()
+    #: whether nobody knows what else it gives
+    rest: bool = False
+
+    def before(self, positional: tuple[bool, ...], keywords: frozenset[tuple[str, bool]]) -> Given:
+        """With what a partial gives; keywords of the call itself come first."""
+        said = {name for name, _ in self.keywords}
+        more = frozenset(item for item in keywords if item[0] not in said)
+        return Given((*positional, *self.positional), self.keywords | more, self.rest)
+
+
+NOTHING = Given()
+ANYTHING = Given(rest=True)
+#: First parameters that a call of a method does not give
+_OWNERS = ("self", "cls", "mcs")
+#: Parameters that dask gives to functions that have them
+_FILLED_IN = frozenset(("block_id", "block_info", "partition_info"))
+
+
+def passes_on(function: FunctionType) -> bool:
+    """Whether a function takes whatever it is given, to hand it on as wrappers do."""
+    flags = function.__code__.co_flags
+    return flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS) != 0
+
+
+def may_decide(function: Any) -> bool:
+    """Whether anything may depend on what is given to a function.
+
+    Examples
+    --------
+    >>> may_decide(lambda x: x), may_decide(lambda x, seed=None: x)
+    (False, True)
+    """
+    if type(function) is MethodType:
+        function = function.__func__
+    if type(function) is not FunctionType or passes_on(function):
+        return True
+    return bool(_optional(function))
+
+
+def relevant(function: Any, owner: Any, given: Given) -> Given:
+    """As much of it as may decide something in this function: calls that differ in no more are one.
+
+    Parameters
+    ----------
+    function : callable
+    owner
+        What it is a method of, or None.
+    given : Given
+    """
+    if given is NOTHING or type(function) is not FunctionType or passes_on(function):
+        return given
+    optional = _optional(function)
+    bound = _bound(function, owner, given).items()
+    keywords = frozenset(item for item in bound if not item[1] or item[0] in optional)
+    return Given((), keywords, given.rest and bool(optional))
+
+
+def unset(function: FunctionType, owner: Any, given: Given) -> frozenset[str]:
+    """Parameters that are None in a call."""
+    bound = _bound(function, owner, given)
+    missing = () if given.rest else (name for name in _optional(function) if name not in bound)
+    return frozenset((*missing, *(name for name, value in bound.items() if not value)))
+
+
+def _optional(function: FunctionType) -> set[str]:
+    """Parameters that are None if they are not given."""
+    code, values = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[code.co_argcount - len(values) : code.co_argcount]
+    pairs = (*zip(names, values), *(function.__kwdefaults__ or {}).items())
+    return {name for name, value in pairs if value is None and name not in _FILLED_IN}
+
+
+def _bound(function: FunctionType, owner: Any, given: Given) -> dict[str, bool]:
+    names = function.__code__.co_varnames[: function.__code__.co_argcount]
+    if owner is not None and names[:1] and names[0] in _OWNERS:
+        names = names[1:]
+    return {**dict(zip(names, given.positional)), **dict(given.keywords)}
