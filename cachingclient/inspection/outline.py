@@ -69,6 +69,11 @@ _QUIET = frozenset(
     "NOP RESUME PRECALL CACHE EXTENDED_ARG MAKE_CELL COPY_FREE_VARS GEN_START NOT_TAKEN"
     " SETUP_ANNOTATIONS".split()
 )
+#: {instruction: its arguments that stand for "/" and "/="}, which joins paths
+_DIVIDES = {
+    "BINARY_OP": (11, 24),
+    **dict.fromkeys(("BINARY_TRUE_DIVIDE", "INPLACE_TRUE_DIVIDE"), (None, 0)),
+}
 _ENDS = frozenset(
     "RETURN_VALUE RETURN_CONST RAISE_VARARGS RERAISE JUMP_FORWARD JUMP_ABSOLUTE JUMP_BACKWARD"
     " JUMP_BACKWARD_NO_INTERRUPT".split()
@@ -254,6 +259,31 @@ class _Scanner:
         self.pop(-_effect(instruction))
         self.found.assigned.append(instruction.value)
 
+    def store_item(self, instruction: Instruction) -> None:
+        # Python 3.12 and 3.13 have both ends of a slice
+        value, base, key = self.pop(-_effect(instruction))[:3]
+        method = Attribute(base, "__setitem__")
+        if _is_telling(method):
+            self.found.uses.extend((method, Call(method, (key, value), {}, False)))
+
+    def build(self, instruction: Instruction) -> None:
+        values = self.pop(instruction.arg or 0)
+        known = bool(values) and all(type(value) is Constant for value in values)
+        self.stack.append(Constant(tuple(value.value for value in values)) if known else None)
+
+    def extend(self, instruction: Instruction) -> None:
+        value = self.pop()[0]
+        # a list of constants is a tuple of them that a new list is extended by
+        if self.stack and isinstance(value, Constant):
+            self.stack[-1] = value
+
+    def binary(self, instruction: Instruction) -> None:
+        left, right = self.pop(2)
+        if left is not None and instruction.arg in _DIVIDES[instruction.opname]:
+            self.stack.append(Call(Attribute(left, "__truediv__"), (right,), {}, False))
+        else:
+            self.stack.append(None)
+
     def enter(self, instruction: Instruction) -> None:
         # files, buffers and the like are what their __enter__ returns
         self.stack += [None, *self.pop()]
@@ -326,6 +356,10 @@ _HANDLERS: dict[str, Any] = {
     **dict.fromkeys(("COPY", "DUP_TOP"), _Scanner.copy),
     "SWAP": _Scanner.swap,
     **dict.fromkeys(("ROT_TWO", "ROT_THREE", "ROT_FOUR", "ROT_N"), _Scanner.rotate),
+    **dict.fromkeys(("STORE_SUBSCR", "STORE_SLICE"), _Scanner.store_item),
+    **dict.fromkeys(("BUILD_LIST", "BUILD_TUPLE"), _Scanner.build),
+    "LIST_EXTEND": _Scanner.extend,
+    **dict.fromkeys(_DIVIDES, _Scanner.binary),
     "PUSH_NULL": _Scanner.push_null,
     "KW_NAMES": _Scanner.kw_names,
     **dict.fromkeys(
