@@ -6,6 +6,7 @@ import asyncio
 import dis
 import importlib
 import io
+import itertools
 import json
 import logging
 import operator
@@ -642,6 +643,59 @@ def reads_shelf(p):
         return shelf["x"]
 
 
+class State:
+    n = 0
+    model = None
+
+
+state, numbers, kept, log, answers = State(), itertools.count(), [], [], {}
+
+
+def numbered(x):
+    state.n += 1
+    return x + state.n
+
+
+def lazily_loaded(x):
+    state.n += 1
+    if state.model is None:
+        state.model = abs
+    return state.model(x)
+
+
+def collects(x):
+    kept.append(x)
+    return sum(kept)
+
+
+def logs_and_remembers(x):
+    log.append(x)
+    if x not in answers:
+        answers[x] = x + 1
+    return answers[x]
+
+
+def counts_itself(xs):
+    own, ids, found = State(), itertools.count(), []
+    own.n += 1
+    found.append(next(ids))
+    return own.n, found.pop(), next(iter(xs))
+
+
+def make_collecting():
+    found = []
+
+    def collect(x):
+        found.append(x)
+        return len(found)
+
+    return collect
+
+
+def uses_collecting(x):
+    return make_collecting()(x)
+
+
 TWINS = [
     (lambda: os.times(), "reads the clock (os.times)", lambda: os.sep),
     (loop_time, "reads the clock (asyncio.get_running_loop(...).time)", lambda x: x.time()),
@@ -739,6 +793,11 @@ TWINS = [
     (lambda p: Path(p).chmod(0), "Path.chmod", lambda p: Path(p).as_posix()),
     (lambda p: subprocess.getoutput(p), "subprocess.getoutput", lambda: subprocess.PIPE),
     (fills_shelf, "writes to a database (shelve.open(...)[...] = ...)", reads_shelf),
+    (numbered, "reads what earlier calls left behind (state.n)", lazily_loaded),
+    (lambda x: (x, next(numbers)), "left behind (next(numbers))", counts_itself),
+    (collects, "collects reads what earlier calls left behind (kept)", logs_and_remembers),
+    (lambda: kept.pop(), "left behind (kept)", lambda: kept[-1]),
+    (make_collecting(), "left behind (found)", uses_collecting),
     (fills_sink, "fills_sink calls __setitem__, which writes files (.tofile)", fills_own),
 ]
 

@@ -1,4 +1,4 @@
-"""What is asked of, or done to, what a function makes: the time of a loop, rows of a database."""
+"""What is asked of, or done to, what a function makes or holds: rows of a database, a counter."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from cachingclient.inspection import tables
-from cachingclient.inspection.objects import Instance, is_a
-from cachingclient.inspection.outline import Attribute, Call, Constant
+from cachingclient.inspection.objects import MISSING, Absent, Instance, is_a, static
+from cachingclient.inspection.outline import Attribute, Call, Constant, Name
 from cachingclient.inspection.scope import Scope
 
 
@@ -18,6 +18,8 @@ def asked(scope: Scope, node: Any) -> tuple[str, str] | None:
         return None
     if tables.LOOKS.fullmatch(node.name) and is_path(scope, node.base):
         return tables.LISTING, f"Path.{node.name}"
+    if node.name in tables.GROWING and _is_read(scope, node):
+        return tables.LEFT, node.base.name
     if type(node.base) is not Call:
         return None
     made = scope.names(node.base.function)
@@ -28,6 +30,21 @@ def asked(scope: Scope, node: Any) -> tuple[str, str] | None:
             what = "[...] = ..." if node.name == "__setitem__" else f".{node.name}"
             return reason, f"{made[0].lstrip('_')}(...){what}"
     return None
+
+
+def _is_read(scope: Scope, method: Attribute) -> bool:
+    """Whether a list that a function adds to, and that outlives it, is more than a log to it."""
+    if type(scope.resolve(method.base)) is not list or type(method.base) is not Name:
+        return False
+    uses = scope.outline.uses
+    filled = sum(type(use) is Attribute and use.base == method.base for use in uses)
+    return method.name == "pop" or uses.count(method.base) > filled
+
+
+def _is_counter(scope: Scope, call: Call) -> bool:
+    """Whether ``+=`` changes an attribute of what outlives the function, which reads it too."""
+    counted = call.function.base
+    return scope.resolve(counted.base) is not MISSING and scope.outline.uses.count(counted) > 1
 
 
 def made_by(scope: Scope, node: Any, pattern: Any) -> bool:
@@ -69,6 +86,10 @@ def constants(call: Call) -> Iterator[Any]:
 def told(scope: Scope, names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
     """What the arguments of a call tell: that it reads no file, or changes a database."""
     method = call.function.name if type(call.function) is Attribute else ""
+    if method == "__iadd__" and _is_counter(scope, call):
+        return tables.LEFT, f"{call.function.base.base.name}.{call.function.base.name}"
+    if "builtins.next" in names and _is_iterator(scope, call):
+        return tables.LEFT, f"next({call.args[0].name})"
     if method in tables.LISTERS:
         return tables.LISTING, f".{method}"
     if method in tables.DATABASES and not _is_in_memory(call.function):
@@ -80,6 +101,14 @@ def told(scope: Scope, names: tuple[str, ...], call: Call) -> tuple[str, str] | 
         if tables.STORES.fullmatch(name) and _makes_store(scope, name.rpartition(".")[2], call):
             return tables.FILES, tables.short(names[0], "")
     return None
+
+
+def _is_iterator(scope: Scope, call: Call) -> bool:
+    held = scope.resolve(call.args[0]) if call.args and type(call.args[0]) in _HELD else MISSING
+    return type(held) not in (Absent, Instance) and static(type(held), "__next__") is not MISSING
+
+
+_HELD = (Name, Attribute)
 
 
 def _changes(statement: Any) -> bool:

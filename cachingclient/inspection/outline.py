@@ -74,6 +74,9 @@ _DIVIDES = {
     "BINARY_OP": (11, 24),
     **dict.fromkeys(("BINARY_TRUE_DIVIDE", "INPLACE_TRUE_DIVIDE"), (None, 0)),
 }
+_BINARY = [
+    name for name in dis.opmap if name.startswith(("BINARY_OP", "INPLACE_")) or name in _DIVIDES
+]
 _ENDS = frozenset(
     "RETURN_VALUE RETURN_CONST RAISE_VARARGS RERAISE JUMP_FORWARD JUMP_ABSOLUTE JUMP_BACKWARD"
     " JUMP_BACKWARD_NO_INTERRUPT".split()
@@ -109,6 +112,11 @@ class _Found(NamedTuple):
 def _effect(instruction: Instruction) -> int:
     """By how much an instruction lets the stack grow."""
     return dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
+
+
+def _is_in_place(instruction: Instruction) -> bool:
+    """Whether this is ``+=`` or the like."""
+    return instruction.opname.startswith("INPLACE_") or (instruction.arg or 0) > 12
 
 
 def _is_telling(node: Any) -> bool:
@@ -279,10 +287,23 @@ class _Scanner:
 
     def binary(self, instruction: Instruction) -> None:
         left, right = self.pop(2)
-        if left is not None and instruction.arg in _DIVIDES[instruction.opname]:
-            self.stack.append(Call(Attribute(left, "__truediv__"), (right,), {}, False))
-        else:
-            self.stack.append(None)
+        method = ""
+        if instruction.arg in _DIVIDES.get(instruction.opname, ()):
+            method = "__truediv__"
+        elif type(left) is Attribute and _is_in_place(instruction):
+            method = "__iadd__"
+        node = Call(Attribute(left, method), (right,), {}, False)
+        self.stack.append(node if method and left is not None else None)
+
+    def store_attr(self, instruction: Instruction) -> None:
+        value, base = self.pop(2)
+        # of all that ends up in an attribute, only what += makes of it
+        if type(value) is Call and value.function == (
+            Attribute(base, instruction.value),
+            "__iadd__",
+        ):
+            if type(base) is Name and base.where != "self":
+                self.found.uses.append(value)
 
     def enter(self, instruction: Instruction) -> None:
         # files, buffers and the like are what their __enter__ returns
@@ -359,7 +380,8 @@ _HANDLERS: dict[str, Any] = {
     **dict.fromkeys(("STORE_SUBSCR", "STORE_SLICE"), _Scanner.store_item),
     **dict.fromkeys(("BUILD_LIST", "BUILD_TUPLE"), _Scanner.build),
     "LIST_EXTEND": _Scanner.extend,
-    **dict.fromkeys(_DIVIDES, _Scanner.binary),
+    **dict.fromkeys(_BINARY, _Scanner.binary),
+    "STORE_ATTR": _Scanner.store_attr,
     "PUSH_NULL": _Scanner.push_null,
     "KW_NAMES": _Scanner.kw_names,
     **dict.fromkeys(

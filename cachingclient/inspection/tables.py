@@ -20,6 +20,7 @@ USER = "asks the user"
 LISTING = "looks at the file system"
 GLOBAL = "changes a global"
 STATE = "draws from a random generator that lives on between calls"
+LEFT = "reads what earlier calls left behind"
 
 _NETWORK = (
     "socket|requests|httpx|aiohttp|urllib3|boto3|botocore|aiobotocore|s3fs|minio|paramiko|ftplib"
@@ -127,6 +128,8 @@ MADE = tuple(
 )
 #: Modes in which what is opened cannot be changed, or only in memory
 KEEPING = frozenset(("r", "c", "rb"))
+#: Methods that make a list another one with each call
+GROWING = frozenset(("append", "extend", "insert", "pop"))
 #: Methods of paths that look at files, and those that return paths again
 LOOKS = re.compile(_LOOKS)
 STEPS = frozenset(
