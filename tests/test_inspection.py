@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import dis
 import importlib
 import io
@@ -643,6 +644,48 @@ def reads_shelf(p):
         return shelf["x"]
 
 
+def saves_model(model, path):
+    import torch
+
+    torch.save(model, path)
+
+
+def loads_model(path):
+    import torch
+
+    return torch.load(path)
+
+
+def writes_hdf(path):
+    import h5py
+
+    return h5py.File(path, "a")
+
+
+def reads_hdf(path):
+    import h5py
+
+    return h5py.File(path, "r")["x"][:]
+
+
+def dumps_joblib(path, x):
+    import joblib
+
+    joblib.dump(x, path)
+
+
+def posts(url):
+    import httpx
+
+    return httpx.post(url)
+
+
+def mails(text):
+    import smtplib
+
+    smtplib.SMTP("localhost").sendmail("a", "b", text)
+
+
 class State:
     n = 0
     model = None
@@ -793,6 +836,19 @@ TWINS = [
     (lambda p: Path(p).chmod(0), "Path.chmod", lambda p: Path(p).as_posix()),
     (lambda p: subprocess.getoutput(p), "subprocess.getoutput", lambda: subprocess.PIPE),
     (fills_shelf, "writes to a database (shelve.open(...)[...] = ...)", reads_shelf),
+    (saves_model, "torch.save", loads_model),
+    (writes_hdf, "File(..., 'a')", reads_hdf),
+    (posts, "talks to the network (httpx)", lambda x: x.post("a")),
+    (mails, "talks to the network (smtplib)", lambda x: urllib.parse.quote(x)),
+    (dumps_joblib, "joblib", lambda x: pickle.dumps(x)),
+    (
+        lambda p, x: csv.writer(open(p, "w")).writerow(x),
+        "(..., 'w')",
+        lambda p: csv.reader(open(p)),
+    ),
+    (lambda p, x: p.with_name("x").touch(), ".touch", lambda p: p.with_name("x")),
+    (lambda p, x: np.savez_compressed(p, x), "savez_compressed", lambda p: np.load(p)["x"]),
+    (lambda p, x: shutil.copyfile(p, x), "shutil.copyfile", lambda x: x.copy()),
     (numbered, "reads what earlier calls left behind (state.n)", lazily_loaded),
     (lambda x: (x, next(numbers)), "left behind (next(numbers))", counts_itself),
     (collects, "collects reads what earlier calls left behind (kept)", logs_and_remembers),
