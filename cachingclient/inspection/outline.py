@@ -116,7 +116,8 @@ def _effect(instruction: Instruction) -> int:
 
 def _is_in_place(instruction: Instruction) -> bool:
     """Whether this is ``+=`` or the like."""
-    return instruction.opname.startswith("INPLACE_") or (instruction.arg or 0) > 12
+    # Python 3.14 looks up items by the number that follows
+    return instruction.opname.startswith("INPLACE_") or 12 < (instruction.arg or 0) < 26
 
 
 def _is_telling(node: Any) -> bool:
@@ -297,13 +298,11 @@ class _Scanner:
 
     def store_attr(self, instruction: Instruction) -> None:
         value, base = self.pop(2)
+        outlives = type(base) is Name and base.where != "self"
+        changed = Attribute(Attribute(base, instruction.value), "__iadd__")
         # of all that ends up in an attribute, only what += makes of it
-        if type(value) is Call and value.function == (
-            Attribute(base, instruction.value),
-            "__iadd__",
-        ):
-            if type(base) is Name and base.where != "self":
-                self.found.uses.append(value)
+        if outlives and type(value) is Call and value.function == changed:
+            self.found.uses.append(value)
 
     def enter(self, instruction: Instruction) -> None:
         # files, buffers and the like are what their __enter__ returns
