@@ -60,12 +60,28 @@ def unwrap(function: Any, depth: int = DEEP) -> Iterator[Any]:
         yield function
 
 
+def callables_in(value: Any, depth: int = 3) -> Iterator[Any]:
+    """Functions among arguments, and in their lists and dicts: ``converters={"a": float}``.
+
+    Examples
+    --------
+    >>> list(callables_in([1, abs, {"a": {"b": len}}]))
+    [<built-in function abs>, <built-in function len>]
+    """
+    if callable(value):
+        yield value
+    elif type(value) in (tuple, list, dict) and depth:
+        parts = value.values() if type(value) is dict else value
+        for part in islice(parts, MANY_PARTS):
+            yield from callables_in(part, depth - 1)
+
+
 def wrapped_in(function: Any) -> Iterator[Any]:
     """What a function consists of that wraps others, and what it was given."""
     kind = type(function)
     if kind is partial or kind.__name__ == "curry":
         yield function.func
-        yield from (*function.args, *function.keywords.values())
+        yield from callables_in((*function.args, *function.keywords.values()))
     elif isinstance(funcs := getattr(function, "funcs", None), tuple):  # toolz: compose, juxt
         yield from (getattr(function, "first", None), *funcs)
     elif kind.__name__ in ("vectorize", "da_frompyfunc"):  # numpy, dask.array

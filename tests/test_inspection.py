@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import csv
 import dis
 import importlib
 import io
+import itertools
 import json
 import logging
 import operator
@@ -12,15 +15,21 @@ import os
 import pickle
 import random
 import secrets
+import shelve
 import shutil
 import socket
+import sqlite3
 import subprocess
 import sys
+import tarfile
+import tempfile
+import threading
 import time
 import urllib.parse
 import urllib.request
 import uuid
-from contextlib import contextmanager
+import zipfile
+from contextlib import closing, contextmanager
 from datetime import date, datetime
 from functools import (
     cached_property,
@@ -36,10 +45,15 @@ from random import random as r
 from types import ModuleType, SimpleNamespace
 
 import cloudpickle
+import dask
+import distributed
 import numpy as np
 import numpy.random as npr
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+import zarr
 from helpers import name_of
 from numpy.random import normal
 
@@ -1242,6 +1256,344 @@ def test_code_of_the_user_is_never_run():
             assert impurity(function) is None
             assert isinstance(fingerprint(function), str)
     assert not ran
+
+
+# ----------------------------------------------------------------- impure beside its pure twin
+
+ROOT = Path("data")
+UPTIME = "/proc/uptime"
+shared = object.__new__(distributed.Variable)
+
+
+def loop_time(x):
+    loop = asyncio.get_running_loop()
+    return loop.time() + x
+
+
+def temporary_name(x):
+    with tempfile.NamedTemporaryFile() as f:
+        return f.name, x
+
+
+def temporary_file(x):
+    with tempfile.TemporaryFile() as f:
+        return f.read(), x.name
+
+
+def divided_path(p):
+    p = ROOT / p
+    p /= "part"
+    return p.with_suffix(".csv").stat()
+
+
+def named_path(p):
+    p = ROOT / p
+    p /= "part"
+    return p.name.replace("a", "b"), p.read_text(), p.is_absolute(), (p / 2).mean()
+
+
+def fills_zarr(p, x):
+    z = zarr.open(p)
+    z[:] = x
+
+
+def reads_zarr(p, x):
+    z = zarr.open(p, mode="r")
+    y = z[:]
+    y[0] = x
+    return y
+
+
+def fills_memmap(p, x):
+    m = np.memmap(p, float)
+    m[0] = x
+
+
+def changes_copy(p, x):
+    m = np.memmap(p, float, mode="c")
+    m[0] = x
+    return m
+
+
+def inserts(path, rows):
+    with sqlite3.connect(path) as con:
+        con.cursor().execute("insert into t values (?)", rows)
+
+
+def selects(path, rows):
+    with sqlite3.connect(path) as con:
+        return con.cursor().execute("select * from t where a = ?", rows).fetchall()
+
+
+def in_database_in_memory(rows):
+    con = sqlite3.connect(":memory:")
+    con.execute("create table t(a)")
+    con.executemany("insert into t values (?)", rows)
+    con.commit()
+    return con.execute("select max(a) from t").fetchone()
+
+
+def archive_in_memory(name):
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as f, closing(sqlite3.connect(":memory:")) as c:
+        f.add(name)
+        c.commit()
+    return buffer.getvalue()
+
+
+def parquet_in_memory(table):
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, table.schema) as writer:
+        return writer, sink.getvalue()
+
+
+class Sink:
+    def __setitem__(self, key, value):
+        value.tofile("x")
+
+
+sink = Sink()
+
+
+def fills_sink(x):
+    sink[0] = x
+
+
+def fills_own(x):
+    x["now"] = 1
+    x.loc[:, "today"] = 2
+    return x
+
+
+def fills_shelf(p, x):
+    with shelve.open(p) as shelf:
+        shelf["x"] = x
+
+
+def reads_shelf(p):
+    with shelve.open(p, "r") as shelf:
+        return shelf["x"]
+
+
+def saves_model(model, path):
+    import torch
+
+    torch.save(model, path)
+
+
+def loads_model(path):
+    import torch
+
+    return torch.load(path)
+
+
+def writes_hdf(path):
+    import h5py
+
+    return h5py.File(path, "a")
+
+
+def reads_hdf(path):
+    import h5py
+
+    return h5py.File(path, "r")["x"][:]
+
+
+def dumps_joblib(path, x):
+    import joblib
+
+    joblib.dump(x, path)
+
+
+def posts(url):
+    import httpx
+
+    return httpx.post(url)
+
+
+def mails(text):
+    import smtplib
+
+    smtplib.SMTP("localhost").sendmail("a", "b", text)
+
+
+class State:
+    n = 0
+    model = None
+
+
+state, numbers, kept, log, answers = State(), itertools.count(), [], [], {}
+
+
+def numbered(x):
+    state.n += 1
+    return x + state.n
+
+
+def lazily_loaded(x):
+    state.n += 1
+    if state.model is None:
+        state.model = abs
+    return state.model(x)
+
+
+def collects(x):
+    kept.append(x)
+    return sum(kept)
+
+
+def logs_and_remembers(x):
+    log.append(x)
+    if x not in answers:
+        answers[x] = x + 1
+    return answers[x]
+
+
+def counts_itself(xs):
+    own, ids, found = State(), itertools.count(), []
+    own.n += 1
+    found.append(next(ids))
+    return own.n, found.pop(), next(iter(xs))
+
+
+def make_collecting():
+    found = []
+
+    def collect(x):
+        found.append(x)
+        return len(found)
+
+    return collect
+
+
+def uses_collecting(x):
+    return make_collecting()(x)
+
+
+TWINS = [
+    (lambda: os.times(), "reads the clock (os.times)", lambda: os.sep),
+    (loop_time, "reads the clock (asyncio.get_running_loop(...).time)", lambda x: x.time()),
+    (
+        lambda: pd.date_range(end="now", periods=3),
+        "date_range('now')",
+        lambda: pd.date_range("2020"),
+    ),
+    (lambda: pd.to_datetime(["now"]), "to_datetime('now')", lambda x: pd.to_datetime(x[["now"]])),
+    (
+        lambda: pd.DatetimeIndex(["2020", "a", "today"]),
+        "('today')",
+        lambda: pd.DatetimeIndex(["2020"]),
+    ),
+    (lambda: pd.Timestamp(ts_input="now"), "Timestamp('now')", lambda x: pd.Timestamp(x["now"])),
+    (lambda: np.datetime64("today", "D"), "datetime64('today')", lambda x: x.split("now")),
+    (lambda: pd.period_range("now", periods=2), "period_range('now')", lambda x: x.to_period("D")),
+    (lambda: os.getcwd(), "reads the environment (os.getcwd)", lambda p: os.path.abspath(p)),
+    (lambda: Path.cwd() / "a", "Path.cwd", lambda p: Path(p) / "a"),
+    (lambda p: os.path.expandvars(p), "path.expandvars", lambda p: os.path.expanduser(p)),
+    (lambda: open("/proc/uptime").read(), "(/proc/uptime)", lambda line: line.startswith("/proc/")),
+    (lambda: open(UPTIME).read(), "(/proc/uptime)", lambda: os.path.join("/proc/", "a")),
+    (lambda: Path("/sys/power/state").read_text(), "/sys/power/state", lambda: Path("/system")),
+    (lambda: os.getuid(), "os.getuid", lambda: os.cpu_count()),
+    (lambda: threading.get_ident(), "threading.get_ident", lambda: threading.Lock()),
+    (lambda: threading.current_thread().name, "threading.current_thread", lambda t: t.name),
+    (lambda: socket.gethostname(), "talks to the network (socket)", lambda x: x.gethostname()),
+    (lambda: uuid.getnode(), "uuid.getnode", lambda x: uuid.UUID(x)),
+    (lambda: dask.config.get("a"), "dask.config.get", lambda x: x.config.get("a")),
+    (
+        lambda: tempfile.mkdtemp(),
+        "makes unique ids (tempfile.mkdtemp)",
+        lambda: tempfile.gettempdir(),
+    ),
+    (lambda: tempfile.mkstemp(), "tempfile.mkstemp", lambda: tempfile.TemporaryDirectory()),
+    (temporary_name, "makes unique ids (tempfile.NamedTemporaryFile(...).name)", temporary_file),
+    (lambda: distributed.get_worker().name, "asks the cluster", lambda w: w.name),
+    (lambda: distributed.Variable("a").get(), "asks the cluster", lambda: distributed.Lock("a")),
+    (lambda: shared.get(), "asks the cluster", lambda x: x.get("shared")),
+    (lambda: distributed.Queue("a").get(), "asks the cluster", lambda q: q.get()),
+    (
+        lambda: distributed.get_client().get_metadata("a"),
+        "asks the cluster",
+        lambda f, x: distributed.get_client().submit(f, x).result(),
+    ),
+    (lambda p: list(Path(p).iterdir()), "Path.iterdir", lambda p: list(Path(p).parts)),
+    (lambda p: [q for q in p.iterdir()], "looks at the file system (.iterdir)", lambda p: p.iter()),
+    (lambda p: Path(p).exists(), "looks at the file system (Path.exists)", lambda x: x.exists()),
+    (lambda p: (Path(p) / "a").parent.is_dir(), "Path.is_dir", lambda p: Path(p).parent.name),
+    (lambda: ROOT.stat(), "Path.stat", lambda: ROOT.stem),
+    (divided_path, "Path.stat", named_path),
+    (lambda p: sorted(ROOT.glob(p)), "Path.glob", lambda p: ROOT.match(p)),
+    (lambda p: os.path.getsize(p), "path.getsize", lambda p: os.path.splitext(p)),
+    (lambda p: os.readlink(p), "os.readlink", lambda p: os.path.normpath(p)),
+    (lambda p: shutil.which(p), "shutil.which", lambda p: shutil.COPY_BUFSIZE),
+    (lambda x: x.tofile("a"), "writes files (.tofile)", lambda x: x.tobytes()),
+    (
+        lambda p: np.memmap(p, dtype=float, mode="w+", shape=2),
+        "memmap(..., 'w+')",
+        lambda p: np.memmap(p, dtype=float, mode="r"),
+    ),
+    (
+        lambda p: np.lib.format.open_memmap(p, mode="w+", shape=2),
+        "open_memmap(..., 'w+')",
+        lambda p: np.lib.format.open_memmap(p, mode="r"),
+    ),
+    (lambda p: np.memmap(p, float, "r+"), "memmap(..., 'r+')", lambda p: np.memmap(p, float, "c")),
+    (fills_memmap, "writes files (numpy.memmap(...)[...] = ...)", changes_copy),
+    (fills_zarr, "writes files (zarr.open(...)[...] = ...)", reads_zarr),
+    (lambda p: zarr.open(p, shape=2), "zarr.open", lambda p: zarr.open(p)),
+    (lambda p: zarr.open_group(p, mode="w"), "open_group(..., 'w')", lambda p: zarr.open_group(p)),
+    (lambda p: zarr.zeros(3, store=p), "zarr.zeros", lambda: zarr.zeros(3)),
+    (lambda p, x: zarr.array(x, store=p), "zarr.array", lambda x: zarr.array(x)),
+    (lambda p: zarr.group(p), "zarr.group", lambda: zarr.group(zarr.storage.MemoryStore())),
+    (
+        lambda p, x: zarr.open_group(p).create_dataset("a", data=x),
+        "zarr.open_group(...).create_dataset",
+        lambda p: zarr.open_group(p).get("a"),
+    ),
+    (lambda p: tarfile.open(p, "w:gz"), "open(..., 'w:gz')", lambda p: tarfile.open(p, "r:xz")),
+    (lambda p: tarfile.open(p, mode="x|bz2"), "open(..., 'x|bz2')", archive_in_memory),
+    (lambda p: tarfile.open(p).extractall(p), ".extractall", lambda x: x.str.extractall("(a)")),
+    (lambda p: zipfile.ZipFile(p, "a"), "ZipFile(..., 'a')", lambda p: zipfile.ZipFile(p)),
+    (lambda p: zipfile.ZipFile(p).extract("a"), "ZipFile.extract", lambda x: x.str.extract("(a)")),
+    (inserts, "writes to a database (.execute)", selects),
+    (lambda con: con.commit(), "writes to a database (.commit)", in_database_in_memory),
+    (lambda c, x: c.executemany("", x), ".executemany", lambda c, x: c.execute("with t as")),
+    (lambda p: logging.FileHandler(p), "logging.FileHandler", lambda: logging.StreamHandler()),
+    (lambda p: os.open(p, os.O_CREAT), "os.O_CREAT", lambda p: os.open(p, os.O_RDONLY)),
+    (lambda p: os.fdopen(p, "w"), "fdopen(..., 'w')", lambda p: os.fdopen(p)),
+    (lambda p, s: pq.ParquetWriter(p, s), "ParquetWriter", parquet_in_memory),
+    (lambda p: pa.OSFile(p, "wb"), "OSFile(..., 'wb')", lambda p: pa.OSFile(p)),
+    (lambda p: pd.ExcelWriter(p), "ExcelWriter", lambda: pd.ExcelWriter(io.BytesIO())),
+    (lambda p: ROOT.joinpath(p).rename("b"), ".rename", lambda p: ROOT.name.replace(p, "b")),
+    (lambda p: Path(p).chmod(0), "Path.chmod", lambda p: Path(p).as_posix()),
+    (lambda p: subprocess.getoutput(p), "subprocess.getoutput", lambda: subprocess.PIPE),
+    (fills_shelf, "writes to a database (shelve.open(...)[...] = ...)", reads_shelf),
+    (saves_model, "torch.save", loads_model),
+    (writes_hdf, "File(..., 'a')", reads_hdf),
+    (posts, "talks to the network (httpx)", lambda x: x.post("a")),
+    (mails, "talks to the network (smtplib)", lambda x: urllib.parse.quote(x)),
+    (dumps_joblib, "joblib", lambda x: pickle.dumps(x)),
+    (
+        lambda p, x: csv.writer(open(p, "w")).writerow(x),
+        "(..., 'w')",
+        lambda p: csv.reader(open(p)),
+    ),
+    (lambda p, x: p.with_name("x").touch(), ".touch", lambda p: p.with_name("x")),
+    (lambda p, x: np.savez_compressed(p, x), "savez_compressed", lambda p: np.load(p)["x"]),
+    (lambda p, x: shutil.copyfile(p, x), "shutil.copyfile", lambda x: x.copy()),
+    (numbered, "reads what earlier calls left behind (state.n)", lazily_loaded),
+    (lambda x: (x, next(numbers)), "left behind (next(numbers))", counts_itself),
+    (collects, "collects reads what earlier calls left behind (kept)", logs_and_remembers),
+    (lambda: kept.pop(), "left behind (kept)", lambda: kept[-1]),
+    (make_collecting(), "left behind (found)", uses_collecting),
+    (fills_sink, "fills_sink calls __setitem__, which writes files (.tofile)", fills_own),
+]
+
+
+@pytest.mark.parametrize("function, text, twin", TWINS, ids=[text for _, text, _ in TWINS])
+def test_impure_beside_its_pure_twin(function, text, twin):
+    for _ in range(2):
+        assert text in impurity(function)
+        assert impurity(twin) is None
 
 
 def test_lazy_modules_are_not_loaded():

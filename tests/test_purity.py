@@ -533,3 +533,46 @@ def test_all_functions_of_a_layer_that_somebody_made(compute, wrap):
 
     assert ask() != ask()
     assert ran() == 6
+
+
+# -- functions in dicts of arguments ---------------------------------------------------
+
+
+def clock(value):
+    count()
+    return time.time()
+
+
+def still(value):
+    count()
+    return float(value)
+
+
+def converted(function, folder):
+    pd.DataFrame({"a": [1.0]}).to_csv(folder / "x.csv", index=False)
+    time.sleep(0.1)
+    return dd.read_csv(str(folder / "x.csv"), converters={"a": function}).a.sum()
+
+
+def mapped(function, folder):
+    frame = dd.from_pandas(pd.DataFrame({"a": [1.0]}), npartitions=1)
+    steps = {"first": {"a": [function]}}
+    return frame.map_partitions(lambda p, s: p * s["first"]["a"][0](1), steps, meta=frame).a.sum()
+
+
+def blocks(function, folder):
+    x = da.ones(1, chunks=1)
+    return x.map_blocks(lambda b, s=None: b * s["a"](1), s={"a": function}, meta=META).sum()
+
+
+def put_off(function, folder):
+    return dask.delayed(lambda s: s["a"](1), pure=True)({"a": function})
+
+
+@pytest.mark.parametrize("make", [converted, mapped, blocks, put_off])
+@pytest.mark.parametrize("function, times", [(clock, 3), (still, 1)])
+def test_functions_in_dicts_of_arguments(compute, tmp_path, make, function, times):
+    asked = make(function, tmp_path)
+    ran()
+    assert len({float(compute(asked)) for _ in range(3)}) == times
+    assert ran() == times

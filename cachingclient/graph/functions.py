@@ -13,7 +13,7 @@ from cachingclient.bounded import Bounded
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.layers import facts_of
 from cachingclient.internals import Expr, expr_name
-from cachingclient.tasks import Weakly, is_cheap, task_functions, unwrap
+from cachingclient.tasks import Weakly, callables_in, is_cheap, task_functions, unwrap
 
 #: Expressions whose functions are remembered.
 REMEMBERED = 10_000
@@ -74,7 +74,6 @@ def _of_node(node: Expr) -> Weakly:
 
 
 def _callables(node: Expr) -> Iterator[Any]:
-    for operand in node.operands:
-        for value in operand if type(operand) in (list, tuple) else (operand,):
-            if callable(value) and not isinstance(value, (type, Expr)):
-                yield from unwrap(value)
+    for value in callables_in(node.operands):
+        if not isinstance(value, (type, Expr)):
+            yield from unwrap(value)

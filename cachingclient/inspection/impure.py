@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from pathlib import PurePath
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -11,6 +10,7 @@ from cachingclient.inspection import tables
 from cachingclient.inspection.calls import Inside, Part, parts, visits
 from cachingclient.inspection.given import NOTHING, Given
 from cachingclient.inspection.holders import contents, shape, shape_of_holder
+from cachingclient.inspection.made import asked, constants, is_path, made_by, told
 from cachingclient.inspection.objects import (
     MISSING,
     Absent,
@@ -118,7 +118,7 @@ def _is_log(function: FunctionType, scope: Inside, found: list[tuple[str, str]])
     )
 
 
-_APPENDING = ("'a')", "'at')", "'ab')")
+_APPENDING = ("'a')", "'at')", "'ab')", "FileHandler")
 _ADDING = (".write", ".writelines")
 
 
@@ -165,6 +165,8 @@ def _named(things: Iterable[Any]) -> Iterator[tuple[str, str]]:
 
 
 def _mention(scope: Inside, node: Any) -> tuple[str, str] | None:
+    if found := asked(scope, node):
+        return found
     for name in scope.names(node):
         if reason := tables.reason_of(name):
             return reason, tables.short(name, reason)
@@ -176,18 +178,20 @@ def _mention(scope: Inside, node: Any) -> tuple[str, str] | None:
     if generator_kind(found):
         return tables.STATE, node.name
     kind = full_name(type(found)) or ""
-    return (tables.NETWORK, node.name) if tables.reason_of(kind) == tables.NETWORK else None
+    reason = tables.reason_of(kind)
+    return (reason, node.name) if reason in (tables.NETWORK, tables.CLUSTER) else None
 
 
 def _call(scope: Inside, call: Call) -> tuple[str, str] | None:
     if call.function is None or is_own(scope.resolve(call.function)):
         return None
     names = scope.names(call.function)
-    return _clock(names, call) or _draw(scope, names, call) or _write(scope, names, call)
+    found = _clock(names, call) or _draw(scope, names, call) or _write(scope, names, call)
+    return found or told(scope, names, call)
 
 
 def _clock(names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
-    now = [a.value for a in call.args if type(a) is Constant and a.value in ("now", "today")]
+    now = [value for value in constants(call) if value in ("now", "today")]
     for name in names:
         if len(call.args) <= tables.IDLE_CLOCKS.get(name, -1) and not call.starred:
             return tables.CLOCK, name
@@ -216,15 +220,9 @@ def _draw(scope: Inside, names: tuple[str, ...], call: Call) -> tuple[str, str] 
     if method == "rvs" and not tables.SEEDS & given:
         return tables.RANDOM, ".rvs without random_state"
     if method == "sample" and tables.draws_rows(len(call.args), frozenset(given)):
-        if not _made_by(scope, call.function.base, tables.SEEDED):
+        if not made_by(scope, call.function.base, tables.SEEDED):
             return tables.RANDOM, ".sample without random_state"
     return None
-
-
-def _made_by(scope: Inside, node: Any, pattern: Any) -> bool:
-    """Whether something is the result of calling what the pattern names."""
-    names = scope.names(node.function) if type(node) is Call else ()
-    return any(pattern.fullmatch(name) for name in names)
 
 
 def _write(scope: Inside, names: tuple[str, ...], call: Call) -> tuple[str, str] | None:
@@ -247,15 +245,15 @@ def _is_module(scope: Inside, node: Any) -> bool:
 def _mode(call: Call, method: bool) -> str | None:
     """The mode that a file is opened in, if it is one for writing."""
     # Path("x").open("w"), but fs.open("x", "w")
-    modes = (*call.args[0 if method else 1 : 2], call.keywords.get("mode"))
+    # np.memmap has a type before it
+    modes = (*call.args[0 if method else 1 : 3], call.keywords.get("mode"))
     found = (m.value for m in modes if type(m) is Constant and tables.for_writing(m.value))
     return next(found, None)
 
 
 def _writes(scope: Inside, verb: str, call: Call, method: bool) -> bool:
     if verb in tables.RENAMES and method:
-        made = scope.resolve(call.function.base)
-        return type(made) is Instance and issubclass(made.cls, PurePath)
+        return is_path(scope, call.function.base)
     if not tables.writes(verb):
         return False
     target = call.starred or tables.TARGETS & _given(call).keys()
@@ -270,4 +268,4 @@ def _in_memory(scope: Inside, call: Call, method: bool) -> bool:
     if any(tables.SCREEN.fullmatch(name) for node in base for name in scope.names(node)):
         return True
     files = (*base, *call.args, *call.keywords.values())
-    return any(_made_by(scope, node, tables.BUFFERS) for node in files)
+    return any(made_by(scope, node, tables.BUFFERS) for node in files)

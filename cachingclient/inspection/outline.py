@@ -79,6 +79,14 @@ _QUIET = frozenset(
     "NOP RESUME PRECALL CACHE EXTENDED_ARG MAKE_CELL COPY_FREE_VARS GEN_START NOT_TAKEN"
     " SETUP_ANNOTATIONS".split()
 )
+#: {instruction: its arguments that stand for "/" and "/="}, which joins paths
+_DIVIDES = {
+    "BINARY_OP": (11, 24),
+    **dict.fromkeys(("BINARY_TRUE_DIVIDE", "INPLACE_TRUE_DIVIDE"), (None, 0)),
+}
+_BINARY = [
+    name for name in dis.opmap if name.startswith(("BINARY_OP", "INPLACE_")) or name in _DIVIDES
+]
 _ENDS = frozenset(
     "RETURN_VALUE RETURN_CONST RAISE_VARARGS RERAISE JUMP_FORWARD JUMP_ABSOLUTE JUMP_BACKWARD"
     " JUMP_BACKWARD_NO_INTERRUPT".split()
@@ -117,6 +125,12 @@ class _Found(NamedTuple):
 def _effect(instruction: Instruction) -> int:
     """By how much an instruction lets the stack grow."""
     return dis.stack_effect(instruction.opcode, instruction.arg, jump=False)
+
+
+def _is_in_place(instruction: Instruction) -> bool:
+    """Whether this is ``+=`` or the like."""
+    # Python 3.14 looks up items by the number that follows
+    return instruction.opname.startswith("INPLACE_") or 12 < (instruction.arg or 0) < 26
 
 
 def _is_telling(node: Any) -> bool:
@@ -247,11 +261,6 @@ class _Scanner:
         base = Call(function, (cls,), {}, False)
         self.use(Attribute(base, instruction.value), _effect(instruction) > -2)
 
-    def store_attr(self, instruction: Instruction) -> None:
-        value, owner = self.pop(2)
-        if type(owner) is Name and owner.where == "self":
-            self.found.attributes.append((instruction.value, value))
-
     def return_value(self, instruction: Instruction) -> None:
         self.found.returns.extend(self.pop(1))
 
@@ -288,6 +297,46 @@ class _Scanner:
     def store_global(self, instruction: Instruction) -> None:
         self.pop(-_effect(instruction))
         self.found.assigned.append(instruction.value)
+
+    def store_item(self, instruction: Instruction) -> None:
+        # Python 3.12 and 3.13 have both ends of a slice
+        value, base, key = self.pop(-_effect(instruction))[:3]
+        method = Attribute(base, "__setitem__")
+        if _is_telling(method):
+            self.found.uses.extend((method, Call(method, (key, value), {}, False)))
+
+    def build(self, instruction: Instruction) -> None:
+        values = self.pop(instruction.arg or 0)
+        known = bool(values) and all(type(value) is Constant for value in values)
+        self.stack.append(Constant(tuple(value.value for value in values)) if known else None)
+
+    def extend(self, instruction: Instruction) -> None:
+        value = self.pop()[0]
+        # a list of constants is a tuple of them that a new list is extended by
+        if self.stack and isinstance(value, Constant):
+            self.stack[-1] = value
+
+    def binary(self, instruction: Instruction) -> None:
+        left, right = self.pop(2)
+        method = ""
+        if instruction.arg in _DIVIDES.get(instruction.opname, ()):
+            method = "__truediv__"
+        elif type(left) is Attribute and _is_in_place(instruction):
+            method = "__iadd__"
+        node = Call(Attribute(left, method), (right,), {}, False)
+        self.stack.append(node if method and left is not None else None)
+
+    def store_attr(self, instruction: Instruction) -> None:
+        value, base = self.pop(2)
+        if type(base) is not Name:
+            return
+        if base.where == "self":
+            self.found.attributes.append((instruction.value, value))
+            return
+        changed = Attribute(Attribute(base, instruction.value), "__iadd__")
+        # of all that ends up in an attribute, only what += makes of it
+        if type(value) is Call and value.function == changed:
+            self.found.uses.append(value)
 
     def enter(self, instruction: Instruction) -> None:
         # files, buffers and the like are what their __enter__ returns
@@ -364,6 +413,10 @@ _HANDLERS: dict[str, Any] = {
     **dict.fromkeys(("COPY", "DUP_TOP"), _Scanner.copy),
     "SWAP": _Scanner.swap,
     **dict.fromkeys(("ROT_TWO", "ROT_THREE", "ROT_FOUR", "ROT_N"), _Scanner.rotate),
+    **dict.fromkeys(("STORE_SUBSCR", "STORE_SLICE"), _Scanner.store_item),
+    **dict.fromkeys(("BUILD_LIST", "BUILD_TUPLE"), _Scanner.build),
+    "LIST_EXTEND": _Scanner.extend,
+    **dict.fromkeys(_BINARY, _Scanner.binary),
     "PUSH_NULL": _Scanner.push_null,
     "KW_NAMES": _Scanner.kw_names,
     **dict.fromkeys(
