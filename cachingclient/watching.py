@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import contextlib
 import sys
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from cachingclient.frames.leaves import Reader
 from cachingclient.frames.reading import Read, Reading
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.functions import all_graphs_of, functions_of, functions_of_tasks
-from cachingclient.inspection import fingerprint
+from cachingclient.inspection import fingerprint, print_alone
 from cachingclient.internals import Expr, MapExpr
 from cachingclient.judging import spread_sources
 from cachingclient.scheduler.freshness import CODE
@@ -164,7 +165,7 @@ def _code_of(functions: Mapping[Any, Iterable[Any]]) -> tuple[dict[Any, str], di
             key = id(function)
             if key not in called:
                 digest = fingerprint(function)
-                called[key] = f"{CODE}{function_name(function)}" if digest else ""
+                called[key] = f"{CODE}{_name_of(function)}" if digest else ""
                 if digest:
                     digests[called[key]] = digest
             if called[key]:
@@ -172,11 +173,40 @@ def _code_of(functions: Mapping[Any, Iterable[Any]]) -> tuple[dict[Any, str], di
     return digests, made_of
 
 
+class _FunctionNames:
+    """What functions are called, which stays as it is as long as they live.
+
+    Once a module is loaded again, functions of it that somebody still holds are no longer those
+    that it has under their names.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+    def __call__(self, function: Any) -> str:
+        kind = function if hasattr(function, "__qualname__") else type(function)
+        key = id(kind)
+        reference, name = self._names.get(key, (_nobody, ""))
+        if reference() is not kind:
+            name = function_name(function)
+            with contextlib.suppress(TypeError):  # what takes no weak references
+                gone = weakref.ref(kind, lambda _: self._names.pop(key, None))
+                self._names[key] = gone, name
+        return name
+
+
+def _nobody() -> None:
+    """A function that is gone."""
+
+
+_name_of = _FunctionNames()
+
+
 def function_name(function: Any) -> str:
     """What a function is called, however its helpers are edited.
 
     One that its module has under its name keeps that when it is edited itself. Others are
-    known to dask by their code, so that they are told apart by it.
+    known to dask by their code, and what it was made with, so that they are told apart by it.
 
     Examples
     --------
@@ -191,9 +221,7 @@ def function_name(function: Any) -> str:
         found = getattr(found, part, None)
     if found is kind:
         return f"{module}.{name}"
-    code = getattr(function, "__code__", None)
-    text = repr((code.co_code, code.co_consts, code.co_names)) if code is not None else ""
-    return f"{module}.{name}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+    return f"{module}.{name}-{print_alone(function)}"
 
 
 def _on_event_loop() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
@@ -14,8 +14,8 @@ from cachingclient.inspection.outline import Attribute, Call
 from cachingclient.inspection.scope import Scope
 
 #: Calls of calls of calls ... are followed so far, and so many functions at the most
-DEPTH = 6
-FUNCTIONS = 100
+DEPTH = 50
+FUNCTIONS = 200
 #: Arguments of partials and attributes of objects that are looked through
 PARTS = 100
 #: Methods that run when a class is called
@@ -93,7 +93,11 @@ def _held_functions(thing: Any, slots: bool) -> Iterator[tuple[Any, None]]:
                 yield part, None
 
 
-def walk(function: FunctionType, cls: type | None = None) -> Iterator[Visit]:
+def walk(
+    function: FunctionType,
+    cls: type | None = None,
+    more: Callable[[Scope], Iterable[Unit]] = lambda scope: (),
+) -> Iterator[Visit]:
     """A function of the user, and those that it calls, nearest first.
 
     Parameters
@@ -101,11 +105,14 @@ def walk(function: FunctionType, cls: type | None = None) -> Iterator[Visit]:
     function : function
     cls : type, optional
         Class of its first argument.
+    more : callable, optional
+        Others that a function comes to, which are looked at last.
     """
     work: deque[Any] = deque([(Unit(function, cls), ())])
+    later: deque[Any] = deque()
     seen: set[Any] = set()
-    while work and len(seen) < FUNCTIONS:
-        unit, names = work.popleft()
+    while (work or later) and len(seen) < FUNCTIONS:
+        unit, names = (work or later).popleft()
         if (key := tuple(map(id, unit))) in seen:
             continue
         seen.add(key)
@@ -113,6 +120,7 @@ def walk(function: FunctionType, cls: type | None = None) -> Iterator[Visit]:
         yield visit
         if len(names) < DEPTH:
             work.extend((found, visit.names) for found in _called(visit.scope))
+            later.extend((found, visit.names) for found in more(visit.scope))
 
 
 def name_of(function: Any) -> str:
