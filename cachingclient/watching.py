@@ -70,6 +70,10 @@ class Watch:
             # client.map makes its tasks from what it was given, in no time
             return self.look_at_tasks(expr.__dask_graph__())
         graphs = all_graphs_of(expr)
+        code = _code_of(functions_of(expr, graphs))
+        if self._differ(code[0]):
+            # They may name other files now.
+            self.sources.forget()
         found: dict[Any, Any] = {}
         frames = Read()
         if not any(graphs_of(expr)):
@@ -78,7 +82,7 @@ class Watch:
             found.update(frames.sources)
         for hlg in graphs:
             found.update(self.sources.of_graph(hlg))
-        seen = self._look(found, functions_of(expr, graphs), graphs, frames.settings)
+        seen = self._look(found, code, graphs, frames.settings)
         if not frames.made_of and not frames.readers:
             return seen
         made_of = {n: set(s) for n, s in seen.made_of.items()}
@@ -88,7 +92,7 @@ class Watch:
 
     def look_at_tasks(self, graph: Mapping[Any, Any]) -> Seen:
         """Look at the sources of a low-level graph; futures carry theirs along."""
-        seen = self._look(self.sources.of_tasks(graph), functions_of_tasks(graph), ())
+        seen = self._look(self.sources.of_tasks(graph), _code_of(functions_of_tasks(graph)), ())
         made_of = dict(seen.made_of)
         for task in graph.values():
             for dependency in getattr(task, "dependencies", ()):
@@ -99,11 +103,11 @@ class Watch:
     def _look(
         self,
         found: Mapping[Any, Any],
-        functions: Mapping[Any, Iterable[Any]],
+        code: tuple[dict[Any, str], dict[Any, set[Any]]],
         graphs: Iterable[HighLevelGraph],
         settings: Mapping[str, str] = {},
     ) -> Seen:
-        digests, made_of = _code_of(functions)
+        digests, made_of = code
         digests.update(settings)
         unsure: frozenset[Any] = frozenset()
         remarks: dict[Any, str] = {}
@@ -120,12 +124,14 @@ class Watch:
         # Fusion may leave nothing of a layer but the names of those that follow.
         for hlg in graphs if made_of else ():
             spread_sources(made_of, hlg.dependents.get)
-        changed = bool(unsure) or any(
-            self._digests.get(source, digest) != digest for source, digest in digests.items()
-        )
+        changed = bool(unsure) or self._differ(digests)
         for source, digest in digests.items():
             self._digests.note(source, digest)
         return Seen(digests, made_of, unsure, changed, remarks)
+
+    def _differ(self, digests: Mapping[Any, str]) -> bool:
+        """Whether something is not as it was seen last."""
+        return any(self._digests.get(s, digest) != digest for s, digest in digests.items())
 
     def _check(self, found: Mapping[Any, Any]) -> Check:
         check = self.sources.check(found)

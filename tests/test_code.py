@@ -254,6 +254,22 @@ def test_class_redefined_in_a_notebook(keen):
         helpers.forgotten(keen)
 
 
+def test_path_set_anew_is_watched(keen, tmp_path):
+    paths = [str(tmp_path / f"{name}.npy") for name in "ab"]
+    namespace = {"__name__": "__main__", "np": np, "P": paths[0]}
+    exec("def f(b):\n    return b + np.load(P)\n", namespace)
+    for path in paths:
+        np.save(path, 1)
+    x = da.ones(4, chunks=2).map_blocks(namespace["f"], meta=META)
+    assert x.max().compute() == 2
+    helpers.forgotten(keen)
+    namespace["P"] = paths[1]
+    assert x.max().compute() == 2
+    helpers.forgotten(keen)
+    np.save(paths[1], 2)
+    assert x.max().compute() == 3
+
+
 def adder(k):
     def add(block):
         helpers.count()
