@@ -105,6 +105,7 @@ SETTINGS = [
     (pd.Timestamp("2020"), pd.Timestamp("2021")),
     (partial(name_of, 1), partial(name_of, 2)),
     ([partial(max, key=len)], [partial(max, key=abs)]),
+    ([list(range(9_999)), {"a": 1}], [list(range(9_999)), {"a": 2}]),
     (Options(more=np.arange(1_000_000)), Options(2.0, more=np.arange(1_000_000))),
 ]
 

@@ -31,8 +31,8 @@ def members(cls: type) -> Iterator[tuple[type, str, Any]]:
     for base in mro(cls):
         if is_own(base):
             for name, thing in islice(list(class_dict(base).items()), MANY):
-                # Other special names tell where a class is, and what it was made from.
-                if not name.startswith("__") or callable(thing):
+                # Other special names tell where a class is, and what Python remembers of it.
+                if callable(thing) or not (name.startswith("_") and name.endswith("_")):
                     yield base, name, thing
 
 

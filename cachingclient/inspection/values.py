@@ -110,13 +110,15 @@ class _Reader:
 
     def takes(self, n: int) -> bool:
         """Whether so many bytes may still be looked at."""
-        self.bytes -= n
-        return self.bytes >= 0
+        fits = n <= self.bytes
+        self.bytes -= n if fits else 0
+        return fits
 
     def counts(self, n: int) -> bool:
         """Whether so many objects may still be looked at."""
-        self.objects -= n
-        return self.objects >= 0
+        fits = n <= self.objects
+        self.objects -= n if fits else 0
+        return fits
 
     def each(self, kind: type, items: Iterable[Any]) -> str:
         return f"{self.name(kind)}[{', '.join(map(self.nested, items))}]"
