@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
 from types import CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from cachingclient.inspection.members import accessors, members
 from cachingclient.inspection.objects import (
@@ -21,7 +23,10 @@ from cachingclient.inspection.outline import Call, Name
 from cachingclient.inspection.scope import Scope
 from cachingclient.inspection.values import look
 from cachingclient.inspection.walk import Unit, units, walk
-from cachingclient.inspection.watch import Memory, defaults_of
+from cachingclient.inspection.watch import Entry, Memory, defaults_of
+
+#: Classes that are looked at for a function, each as a whole
+CLASSES = 50
 
 
 def fingerprint(function: Any) -> str:
@@ -88,10 +93,12 @@ def _digest(texts: list[str]) -> str:
     return hashlib.blake2b("\n".join(texts).encode("utf8", "replace"), digest_size=16).hexdigest()
 
 
-def _find(function: FunctionType, cls: type | None) -> tuple[str, list[Scope]]:
+def _find(function: FunctionType, cls: type | None) -> tuple[str, list[Any]]:
     behind = _Behind()
     scopes = [visit.scope for visit in walk(function, cls, behind)]
-    return _digest([text for scope in scopes for text in _texts(scope)] + behind.texts), scopes
+    texts = [text for scope in scopes for text in _texts(scope)]
+    entries = _all_classes(behind.classes)
+    return _digest(texts + [entry.answer.digest for entry in entries]), [*scopes, *entries]
 
 
 _fingerprint = Memory(_find, look)
@@ -105,34 +112,71 @@ class _Behind:
     """
 
     def __init__(self) -> None:
-        self.texts: list[str] = []
-        self._classes: set[int] = set()
+        #: what is looked at besides, once something was
+        self.units: list[Unit] = []
+        self.classes: list[type] = []
 
     def __call__(self, scope: Scope) -> Iterator[Unit]:
         for part in _mentioned(scope):
-            yield from self._units(scope, part)
+            self.add(part)
+        units, self.units = self.units, []
+        yield from units
 
-    def _units(self, scope: Scope, part: Any) -> Iterator[Unit]:
+    def add(self, part: Any) -> None:
         if type(part) is FunctionType:
-            yield Unit(part, None)
-        elif is_own(part) and id(part) not in self._classes:
-            self._classes.add(id(part))
-            for owner, name, thing in members(part):
-                scope.loaded.append((owner, name, thing))
-                yield from self._of_member(scope, part, name, thing)
+            self.units.append(Unit(part, None))
+        elif is_own(part):
+            self.classes.append(part)
 
-    def _of_member(self, scope: Scope, cls: type, name: str, thing: Any) -> Iterator[Unit]:
-        own = [
-            unit
-            for function in accessors(thing)
-            for unit in units(function, cls)
-            if is_own(unit.function)
-        ]
-        yield from own
-        if not own:
-            self.texts.append(f"{name}={_meaning(thing)}")
+
+class _Class(NamedTuple):
+    """What was found in a class, or is said of it."""
+
+    digest: str
+    #: classes that are mentioned there
+    classes: tuple[Callable[[], Any], ...]
+
+
+class _Members(NamedTuple):
+    """In the place of a scope: what is defined in a class."""
+
+    function: type
+    loaded: list[tuple[type, str, Any]]
+
+
+def _find_class(cls: type, _: Any) -> tuple[_Class, list[Any]]:
+    behind = _Behind()
+    loaded = list(members(cls))
+    texts, start = [], []
+    for _, name, thing in loaded:
+        found = [unit for part in accessors(thing) for unit in units(part, cls)]
+        if own := [unit for unit in found if is_own(unit.function)]:
+            start += own
+        else:
+            texts.append(f"{name}={_meaning(thing)}")
             for part in _parts(thing):
-                yield from self._units(scope, part)
+                behind.add(part)
+    start += behind.units
+    behind.units = start[1:]
+    scopes = [visit.scope for visit in walk(*start[0], behind)] if start else []
+    texts += [text for scope in scopes for text in _texts(scope)]
+    mentioned = {id(part): weakref.ref(part) for part in behind.classes}
+    return _Class(_digest(texts), tuple(mentioned.values())), [_Members(cls, loaded), *scopes]
+
+
+_classes = Memory(_find_class, look)
+
+
+def _all_classes(first: list[type]) -> list[Entry]:
+    """What is remembered of classes, and of those that they mention."""
+    entries: dict[int, Entry] = {}
+    work = deque(first)
+    while work and len(entries) < CLASSES:
+        cls = work.popleft()
+        if cls is not None and id(cls) not in entries:
+            entries[id(cls)] = entry = _classes.entry(cls)
+            work.extend(reference() for reference in entry.answer.classes)
+    return list(entries.values())
 
 
 def _mentioned(scope: Scope) -> Iterator[Any]:

@@ -11,7 +11,6 @@ from types import FunctionType
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from cachingclient.inspection.objects import MISSING, cell_contents, class_dict, is_a, module_dict
-from cachingclient.inspection.scope import Scope
 from cachingclient.inspection.values import FIXED, Look
 
 T = TypeVar("T")
@@ -141,7 +140,9 @@ def no_look(value: Any) -> None:
     """For answers that do not depend on values."""
 
 
-class _Entry(NamedTuple):
+class Entry(NamedTuple):
+    """What is remembered of a function, or of a class."""
+
     function: Callable[[], Any]
     cls: Callable[[], Any]
     watches: tuple[_Watch, ...]
@@ -155,7 +156,7 @@ class Memory(Generic[T]):
     ----------
     find : callable
         Takes a function and the class of its first argument (or None), returns the answer and the
-        scopes that it was found in.
+        scopes and other entries that it was found in.
     look : callable, optional
         What is seen of a value that the answer depends on, None for other values.
     """
@@ -165,31 +166,35 @@ class Memory(Generic[T]):
 
     def __init__(
         self,
-        find: Callable[[FunctionType, type | None], tuple[T, Iterable[Scope]]],
+        find: Callable[[Any, type | None], tuple[T, Iterable[Any]]],
         look: Callable[[Any], Look | None] = no_look,
     ):
         self.find = find
         self.look = look
-        self.entries: dict[tuple[int, int], _Entry] = {}
+        self.entries: dict[tuple[int, int], Entry] = {}
 
     def __reduce__(self) -> Any:
         return type(self), (self.find, self.look)
 
     def __call__(self, function: FunctionType, cls: type | None = None) -> T:
         """The answer, remembered or new."""
+        answer: T = self.entry(function, cls).answer
+        return answer
+
+    def entry(self, function: Any, cls: type | None = None) -> Entry:
+        """The same with what it depends on."""
         if entry := self.recall(function, cls):
-            remembered: T = entry.answer
-            return remembered
+            return entry
         key = id(function), id(cls)
         answer, scopes = self.find(function, cls)
         if len(self.entries) >= self.maxsize:
             self.entries.clear()
         gone = weakref.ref(function, lambda _: self.entries.pop(key, None))
         owner = _nothing if cls is None else weakref.ref(cls)
-        self.entries[key] = _Entry(gone, owner, self.watches(scopes), answer)
-        return answer
+        self.entries[key] = entry = Entry(gone, owner, self.watches(scopes), answer)
+        return entry
 
-    def recall(self, function: Any, cls: type | None = None) -> _Entry | None:
+    def recall(self, function: Any, cls: type | None = None) -> Entry | None:
         """What is remembered, if it still holds; of anything that is asked for."""
         entry = self.entries.get((id(function), id(cls)))
         if entry is None or entry.function() is not function or entry.cls() is not cls:
@@ -199,10 +204,14 @@ class Memory(Generic[T]):
                 return None
         return entry
 
-    def watches(self, scopes: Iterable[Scope]) -> tuple[_Watch, ...]:
+    def watches(self, found: Iterable[Any]) -> tuple[_Watch, ...]:
         owners: dict[int, tuple[Any, dict[Any, Any]]] = {}
-        for scope in scopes:
+        others: list[_Watch] = []
+        for scope in found:
+            if type(scope) is Entry:
+                others += scope.watches
+                continue
             owners.setdefault(id(scope.function), (scope.function, {}))
             for owner, name, thing in scope.loaded:
                 owners.setdefault(id(owner), (owner, {}))[1][name] = thing
-        return tuple(_watch(*watched, self.look) for watched in owners.values())
+        return (*(_watch(*watched, self.look) for watched in owners.values()), *others)
