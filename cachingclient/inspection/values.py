@@ -29,7 +29,6 @@ BYTES = 64_000
 #: Longer texts are remembered by a digest
 _LONG = 200
 _NUMBERS = (int, float, complex, bool, type(None), type(...), range)
-_WORDS = (str, bytes, bytearray)
 #: Types whose values never change in place
 FIXED = frozenset((*_NUMBERS, str, bytes, date, timedelta, timezone, Decimal, Fraction, UUID))
 
