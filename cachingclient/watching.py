@@ -18,7 +18,7 @@ from cachingclient.frames.leaves import Reader
 from cachingclient.frames.reading import Read, Reading
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.functions import all_graphs_of, functions_of, functions_of_tasks
-from cachingclient.inspection import fingerprint, print_alone
+from cachingclient.inspection import fingerprint, parts, print_alone
 from cachingclient.internals import Expr, MapExpr
 from cachingclient.judging import spread_sources
 from cachingclient.scheduler.freshness import CODE
@@ -163,20 +163,24 @@ def _remarks(found: Mapping[Any, Any], check: Check) -> dict[Any, str]:
 
 def _code_of(functions: Mapping[Any, Iterable[Any]]) -> tuple[dict[Any, str], dict[Any, set[Any]]]:
     """Digests of code, and the names that it runs for."""
-    called: dict[int, str] = {}
+    called: dict[int, dict[str, str]] = {}
     digests: dict[Any, str] = {}
     made_of: dict[Any, set[Any]] = {}
     for name, of_name in functions.items():
         for function in of_name:
             key = id(function)
             if key not in called:
-                digest = fingerprint(function)
-                called[key] = f"{CODE}{_name_of(function)}" if digest else ""
-                if digest:
-                    digests[called[key]] = digest
+                called[key] = _digests_of(function)
+                digests.update(called[key])
             if called[key]:
-                made_of.setdefault(name, set()).add(called[key])
+                made_of.setdefault(name, set()).update(called[key])
     return digests, made_of
+
+
+def _digests_of(function: Any) -> dict[str, str]:
+    """Digests of a function, and of those and of classes that it holds, by their names."""
+    found = {f"{CODE}{_name_of(part)}": fingerprint(part) for part in (function, *parts(function))}
+    return {name: digest for name, digest in found.items() if digest}
 
 
 class _FunctionNames:
@@ -227,7 +231,7 @@ def function_name(function: Any) -> str:
         found = getattr(found, part, None)
     if found is kind:
         return f"{module}.{name}"
-    return f"{module}.{name}-{print_alone(function)}"
+    return f"{module}.{name}-{print_alone(function) or fingerprint(function)}"
 
 
 def _on_event_loop() -> bool:

@@ -200,6 +200,30 @@ def test_reload_that_changes_nothing_keeps_what_an_old_collection_has(keen, modu
     assert [alive.min().compute(), ran()] == [2, 0]
 
 
+STEPS = """
+class Pipeline:
+    def __init__(self, steps):
+        self.steps = steps
+    def __call__(self, b):
+        for step in self.steps:
+            b = step(b)
+        return b
+
+class Add:
+    def __call__(self, b):
+        return b + {}
+"""
+
+
+def test_class_of_what_a_callable_object_holds(keen, module):
+    for step in (1, 2, 3):
+        m = module(STEPS.format(step))
+        x = da.ones(4, chunks=2).map_blocks(m.Pipeline([m.Add()]), meta=META)
+        assert x.max().compute() == 1 + step
+        assert x.min().compute() == 1 + step
+        helpers.forgotten(keen)
+
+
 class Options:
     """Settings that a user keeps in an object."""
 

@@ -11,6 +11,6 @@ containers hold, and what installed packages do under names that say nothing of 
 """
 
 from cachingclient.inspection.impure import impurity, logs
-from cachingclient.inspection.prints import fingerprint, print_alone
+from cachingclient.inspection.prints import fingerprint, parts, print_alone
 
-__all__ = ["logs", "fingerprint", "impurity", "print_alone"]
+__all__ = ["logs", "fingerprint", "impurity", "parts", "print_alone"]

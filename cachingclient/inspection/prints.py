@@ -53,6 +53,8 @@ def fingerprint(function: Any) -> str:
     try:
         if entry := _fingerprint.recall(function):
             return entry.answer
+        if is_a(function, type) and is_own(function):
+            return _digest([of_class.answer.digest for of_class in _all_classes([function])])
         own = [unit for unit in units(function) if is_own(unit.function)]
         digests = [_fingerprint(*unit) for unit in own]
     except Exception:
@@ -87,6 +89,19 @@ def print_alone(function: Any) -> str:
     for n in range(len(inner.__closure__ or ())):
         made_with.append(_meaning(cell_contents(inner, n)))
     return _digest([*_code(inner.__code__), *map(str, made_with)])
+
+
+def parts(function: Any) -> tuple[Any, ...]:
+    """Functions and classes of the user that a callable object, or a partial, holds.
+
+    Examples
+    --------
+    >>> from functools import partial
+    >>> parts(len), parts(partial(max, key=lambda x: x))  # doctest: +ELLIPSIS
+    ((), (<function <lambda> at 0x...>,))
+    """
+    seen = None if type(function) is FunctionType else look(function)
+    return () if seen is None else seen.parts
 
 
 def _digest(texts: list[str]) -> str:
