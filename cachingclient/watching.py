@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import contextlib
 import sys
 import time
+import weakref
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -17,7 +18,7 @@ from cachingclient.frames.leaves import Reader
 from cachingclient.frames.reading import Read, Reading
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.functions import all_graphs_of, functions_of, functions_of_tasks
-from cachingclient.inspection import fingerprint
+from cachingclient.inspection import fingerprint, parts, print_alone
 from cachingclient.internals import Expr, MapExpr
 from cachingclient.judging import spread_sources
 from cachingclient.scheduler.freshness import CODE
@@ -69,6 +70,10 @@ class Watch:
             # client.map makes its tasks from what it was given, in no time
             return self.look_at_tasks(expr.__dask_graph__())
         graphs = all_graphs_of(expr)
+        code = _code_of(functions_of(expr, graphs))
+        if self._differ(code[0]):
+            # They may name other files now.
+            self.sources.forget()
         found: dict[Any, Any] = {}
         frames = Read()
         if not any(graphs_of(expr)):
@@ -77,7 +82,7 @@ class Watch:
             found.update(frames.sources)
         for hlg in graphs:
             found.update(self.sources.of_graph(hlg))
-        seen = self._look(found, functions_of(expr, graphs), graphs, frames.settings)
+        seen = self._look(found, code, graphs, frames.settings)
         if not frames.made_of and not frames.readers:
             return seen
         made_of = {n: set(s) for n, s in seen.made_of.items()}
@@ -87,7 +92,7 @@ class Watch:
 
     def look_at_tasks(self, graph: Mapping[Any, Any]) -> Seen:
         """Look at the sources of a low-level graph; futures carry theirs along."""
-        seen = self._look(self.sources.of_tasks(graph), functions_of_tasks(graph), ())
+        seen = self._look(self.sources.of_tasks(graph), _code_of(functions_of_tasks(graph)), ())
         made_of = dict(seen.made_of)
         for task in graph.values():
             for dependency in getattr(task, "dependencies", ()):
@@ -98,11 +103,11 @@ class Watch:
     def _look(
         self,
         found: Mapping[Any, Any],
-        functions: Mapping[Any, Iterable[Any]],
+        code: tuple[dict[Any, str], dict[Any, set[Any]]],
         graphs: Iterable[HighLevelGraph],
         settings: Mapping[str, str] = {},
     ) -> Seen:
-        digests, made_of = _code_of(functions)
+        digests, made_of = code
         digests.update(settings)
         unsure: frozenset[Any] = frozenset()
         remarks: dict[Any, str] = {}
@@ -119,12 +124,14 @@ class Watch:
         # Fusion may leave nothing of a layer but the names of those that follow.
         for hlg in graphs if made_of else ():
             spread_sources(made_of, hlg.dependents.get)
-        changed = bool(unsure) or any(
-            self._digests.get(source, digest) != digest for source, digest in digests.items()
-        )
+        changed = bool(unsure) or self._differ(digests)
         for source, digest in digests.items():
             self._digests.note(source, digest)
         return Seen(digests, made_of, unsure, changed, remarks)
+
+    def _differ(self, digests: Mapping[Any, str]) -> bool:
+        """Whether something is not as it was seen last."""
+        return any(self._digests.get(s, digest) != digest for s, digest in digests.items())
 
     def _check(self, found: Mapping[Any, Any]) -> Check:
         check = self.sources.check(found)
@@ -156,27 +163,60 @@ def _remarks(found: Mapping[Any, Any], check: Check) -> dict[Any, str]:
 
 def _code_of(functions: Mapping[Any, Iterable[Any]]) -> tuple[dict[Any, str], dict[Any, set[Any]]]:
     """Digests of code, and the names that it runs for."""
-    called: dict[int, str] = {}
+    called: dict[int, dict[str, str]] = {}
     digests: dict[Any, str] = {}
     made_of: dict[Any, set[Any]] = {}
     for name, of_name in functions.items():
         for function in of_name:
             key = id(function)
             if key not in called:
-                digest = fingerprint(function)
-                called[key] = f"{CODE}{function_name(function)}" if digest else ""
-                if digest:
-                    digests[called[key]] = digest
+                called[key] = _digests_of(function)
+                digests.update(called[key])
             if called[key]:
-                made_of.setdefault(name, set()).add(called[key])
+                made_of.setdefault(name, set()).update(called[key])
     return digests, made_of
+
+
+def _digests_of(function: Any) -> dict[str, str]:
+    """Digests of a function, and of those and of classes that it holds, by their names."""
+    found = {f"{CODE}{_name_of(part)}": fingerprint(part) for part in (function, *parts(function))}
+    return {name: digest for name, digest in found.items() if digest}
+
+
+class _FunctionNames:
+    """What functions are called, which stays as it is as long as they live.
+
+    Once a module is loaded again, functions of it that somebody still holds are no longer those
+    that it has under their names.
+    """
+
+    def __init__(self) -> None:
+        self._names: dict[int, tuple[weakref.ref[Any], str]] = {}
+
+    def __call__(self, function: Any) -> str:
+        kind = function if hasattr(function, "__qualname__") else type(function)
+        key = id(kind)
+        reference, name = self._names.get(key, (_nobody, ""))
+        if reference() is not kind:
+            name = function_name(function)
+            with contextlib.suppress(TypeError):  # what takes no weak references
+                gone = weakref.ref(kind, lambda _: self._names.pop(key, None))
+                self._names[key] = gone, name
+        return name
+
+
+def _nobody() -> None:
+    """A function that is gone."""
+
+
+_name_of = _FunctionNames()
 
 
 def function_name(function: Any) -> str:
     """What a function is called, however its helpers are edited.
 
     One that its module has under its name keeps that when it is edited itself. Others are
-    known to dask by their code, so that they are told apart by it.
+    known to dask by their code, and what it was made with, so that they are told apart by it.
 
     Examples
     --------
@@ -191,9 +231,7 @@ def function_name(function: Any) -> str:
         found = getattr(found, part, None)
     if found is kind:
         return f"{module}.{name}"
-    code = getattr(function, "__code__", None)
-    text = repr((code.co_code, code.co_consts, code.co_names)) if code is not None else ""
-    return f"{module}.{name}-{hashlib.blake2b(text.encode(), digest_size=8).hexdigest()}"
+    return f"{module}.{name}-{print_alone(function) or fingerprint(function)}"
 
 
 def _on_event_loop() -> bool:

@@ -7,11 +7,14 @@ import operator
 import os
 import sys
 import tempfile
+from datetime import timedelta
+from types import SimpleNamespace
 
 import dask
 import dask.array as da
 import helpers
 import numpy as np
+import pandas as pd
 import pytest
 from distributed import WorkerPlugin, wait
 from helpers import ran
@@ -167,6 +170,161 @@ def test_settings_that_change_from_question_to_question(keen, module, ask, made)
         settings.FACTOR = factor
         asked = ask(x if made == "once" else build())
         assert np.ravel(asked.compute())[0] == factor
+
+
+HELPERS = {
+    "function": ("def g(b):\n    return b + {}\n", "g(b)"),
+    "method": ("class A:\n    def go(self, b):\n        return b + {}\n", "A().go(b)"),
+    "cached": ("import functools\n@functools.lru_cache\ndef g():\n    return {}\n", "b + g()"),
+    "lambda": ("g = lambda b: b + {}\n", "g(b)"),
+    "closure": ("def make(k):\n    return lambda b: b + k\ng = make({})\n", "g(b)"),
+    "property": ("class A:\n    @property\n    def p(self):\n        return {}\n", "b + A().p"),
+    "dispatch": ("def g(b):\n    return b + {}\nGO = {{'g': g}}\n", "GO['g'](b)"),
+    "vectorized": (
+        "import numpy as np\ndef g(v):\n    return v + {}\nu = np.vectorize(g, otypes=['f8'])\n",
+        "u(b)",
+    ),
+    "factory": (
+        "class A:\n    def go(self, b):\n        return b + {}\ndef make():\n    return A()\n",
+        "make().go(b)",
+    ),
+    "number": ("import numpy as np\nk = np.float64({})\n", "b + k"),
+}
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_reloaded_helper(keen, module, name):
+    source, call = HELPERS[name]
+    text = f"{source}def f(b):\n    return {call}\n"
+    alive = da.ones(4, chunks=2).map_blocks(module(text.format(1)).f, meta=META)
+    assert alive.max().compute() == 2
+    helpers.forgotten(keen)
+    for step in (2, 3):
+        m = module(text.format(step))
+        assert alive.max().compute() == 1 + step, "the old collection"
+        helpers.forgotten(keen)
+        rebuilt = da.ones(4, chunks=2).map_blocks(m.f, meta=META)
+        assert rebuilt.max().compute() == 1 + step, "the same, built again"
+        helpers.forgotten(keen)
+
+
+def test_reload_that_changes_nothing_keeps_what_an_old_collection_has(keen, module):
+    text = "import helpers\ndef f(b):\n    helpers.count()\n    return b + 1\n"
+    alive = da.ones(4, chunks=2).map_blocks(module(text).f, meta=META)
+    assert [alive.max().compute(), ran()] == [2, 2]
+    module("# moved\n" + text)
+    assert [alive.min().compute(), ran()] == [2, 0]
+
+
+STEPS = """
+class Pipeline:
+    def __init__(self, steps):
+        self.steps = steps
+    def __call__(self, b):
+        for step in self.steps:
+            b = step(b)
+        return b
+
+class Add:
+    def __call__(self, b):
+        return b + {}
+"""
+
+
+def test_class_of_what_a_callable_object_holds(keen, module):
+    for step in (1, 2, 3):
+        m = module(STEPS.format(step))
+        x = da.ones(4, chunks=2).map_blocks(m.Pipeline([m.Add()]), meta=META)
+        assert x.max().compute() == 1 + step
+        assert x.min().compute() == 1 + step
+        helpers.forgotten(keen)
+
+
+class Options:
+    """Settings that a user keeps in an object."""
+
+    def __init__(self, rate):
+        self.rate = rate
+
+
+@pytest.mark.parametrize(
+    "value, use",
+    [
+        (lambda n: np.float64(n), "k"),
+        (lambda n: np.array([n]), "k[0]"),
+        (lambda n: timedelta(seconds=n), "k.total_seconds()"),
+        (lambda n: SimpleNamespace(rate=n), "k.rate"),
+        (lambda n: Options(n), "k.rate"),
+        (lambda n: {"a": {"b": {"c": {"d": n}}}}, "k['a']['b']['c']['d']"),
+        (lambda n: [0] * 100 + [n], "k[-1]"),
+        (lambda n: pd.Series([n]), "k[0]"),
+    ],
+)
+def test_changed_setting(keen, value, use):
+    namespace = {"__name__": "__main__"}
+    exec(f"import helpers\ndef f(b):\n    helpers.count()\n    return b + {use}\n", namespace)
+    namespace["k"] = value(0)
+    x = da.ones(4, chunks=2).map_blocks(namespace["f"], meta=META)
+    for n in (1, 2, 3):
+        namespace["k"] = value(n)
+        assert [x.max().compute(), x.min().compute(), ran()] == [1 + n, 1 + n, 2]
+        namespace["k"] = value(n)
+        assert [x.sum().compute(), ran()] == [4 + 4 * n, 0], "another one that is equal"
+        helpers.forgotten(keen)
+
+
+def test_attribute_changed_in_place(keen):
+    options = Options(1)
+    x = da.ones(4, chunks=2).map_blocks(lambda b: b + options.rate, meta=META)
+    for n in (1, 2, 3):
+        options.rate = n
+        assert [x.max().compute(), x.max().compute()] == [1 + n, 1 + n]
+        helpers.forgotten(keen)
+
+
+def test_class_redefined_in_a_notebook(keen):
+    namespace = {"__name__": "__main__"}
+    cell = "class A:\n    def go(self, b):\n        return b + {}\n"
+    exec("def make():\n    return A()\ndef f(b):\n    return make().go(b)\n", namespace)
+    exec(cell.format(1), namespace)
+    x = da.ones(4, chunks=2).map_blocks(namespace["f"], meta=META)
+    for step in (1, 2, 3):
+        exec(cell.format(step), namespace)
+        assert x.max().compute() == 1 + step
+        helpers.forgotten(keen)
+
+
+def test_path_set_anew_is_watched(keen, tmp_path):
+    paths = [str(tmp_path / f"{name}.npy") for name in "ab"]
+    namespace = {"__name__": "__main__", "np": np, "P": paths[0]}
+    exec("def f(b):\n    return b + np.load(P)\n", namespace)
+    for path in paths:
+        np.save(path, 1)
+    x = da.ones(4, chunks=2).map_blocks(namespace["f"], meta=META)
+    assert x.max().compute() == 2
+    helpers.forgotten(keen)
+    namespace["P"] = paths[1]
+    assert x.max().compute() == 2
+    helpers.forgotten(keen)
+    np.save(paths[1], 2)
+    assert x.max().compute() == 3
+
+
+def adder(k):
+    def add(block):
+        helpers.count()
+        return block + k
+
+    return add
+
+
+def test_functions_of_the_same_code_do_not_push_each_other_out(keen):
+    arrays = [da.ones(4, chunks=2).map_blocks(adder(k), meta=META) for k in (1, 2)]
+    for _ in range(2):
+        assert [x.max().compute() for x in arrays] == [2, 3]
+    assert ran() == 4
+    assert da.ones(4, chunks=2).map_blocks(adder(1), meta=META).min().compute() == 2
+    assert ran() == 0
 
 
 def slow(block):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from dataclasses import dataclass
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -250,6 +251,39 @@ class Settings:
     path: str
 
 
+class Fixed:
+    path = "x.npy"
+
+    def load(self):
+        return np.load(self.path)
+
+    def __call__(self):
+        return self.load()
+
+
+class Constant:
+    @property
+    def data(self):
+        return np.load("x.npy")
+
+    @staticmethod
+    def load():
+        return np.load("x.npy")
+
+
+class Derived(Constant):
+    def __init__(self):
+        self.loaded = self.data
+
+
+class Place(Enum):
+    HERE = "x.npy"
+
+
+def make_constant():
+    return Constant()
+
+
 def closure(path):
     return lambda: np.load(path)
 
@@ -268,6 +302,17 @@ def closure(path):
         Loader("x.npy").load,
         closure(Path("x.npy")),
         closure({"train": ["x.npy"]}),
+        lambda: np.load(Fixed.path),
+        lambda: np.load(Place.HERE.value),
+        lambda: Constant().load(),
+        lambda: make_constant().data,
+        Fixed(),
+        Fixed().load,
+        Constant.load,
+        Derived,
+        partial(Derived),
+        closure(Derived),
+        closure([Fixed()]),
     ],
 )
 def test_paths_in_functions(function, sources, file):

@@ -14,6 +14,6 @@ what installed packages do under names that say nothing of it.
 
 from cachingclient.inspection.given import Given
 from cachingclient.inspection.impure import impurity, logs
-from cachingclient.inspection.prints import fingerprint
+from cachingclient.inspection.prints import fingerprint, parts, print_alone
 
-__all__ = ["Given", "logs", "fingerprint", "impurity"]
+__all__ = ["Given", "logs", "fingerprint", "impurity", "parts", "print_alone"]

@@ -23,6 +23,7 @@ from cachingclient.inspection.objects import (
 )
 from cachingclient.inspection.outline import Attribute, Call, Constant
 from cachingclient.inspection.scope import Scope
+from cachingclient.inspection.values import Look
 from cachingclient.inspection.walk import defaults, units
 from cachingclient.inspection.watch import Memory
 
@@ -97,7 +98,12 @@ def _find(
     return None, scopes
 
 
-_impurity = Memory(_find, shape_of_holder)
+def _look(value: Any) -> Look | None:
+    found = shape_of_holder(value)
+    return None if found is None else Look(found)
+
+
+_impurity = Memory(_find, _look)
 
 
 def _judged(function: FunctionType, scope: Inside) -> list[tuple[str, str]]:
@@ -144,7 +150,7 @@ def _find_logs(function: FunctionType, cls: type | None) -> tuple[bool, list[Sco
     return any(_is_log(function, s, list(_in_scope(s))) for s in scopes), scopes
 
 
-_logs = Memory(_find_logs, shape_of_holder)
+_logs = Memory(_find_logs, _look)
 
 
 def _in_scope(scope: Inside) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from itertools import islice
 from types import (
@@ -30,8 +30,8 @@ from cachingclient.inspection.outline import Attribute, Call
 from cachingclient.inspection.scope import Scope
 
 #: Calls of calls of calls ... are followed so far, and so many functions at the most
-DEPTH = 6
-FUNCTIONS = 100
+DEPTH = 50
+FUNCTIONS = 200
 #: Methods that run when a class is called
 MAKERS = ("__new__", "__init__", "__post_init__")
 
@@ -126,7 +126,11 @@ def held_functions(thing: Any, slots: bool) -> Iterator[Any]:
                 yield part
 
 
-def walk(function: FunctionType, cls: type | None = None) -> Iterator[Visit]:
+def walk(
+    function: FunctionType,
+    cls: type | None = None,
+    more: Callable[[Scope], Iterable[Unit]] = lambda scope: (),
+) -> Iterator[Visit]:
     """A function of the user, and those that it calls, nearest first.
 
     Parameters
@@ -134,8 +138,10 @@ def walk(function: FunctionType, cls: type | None = None) -> Iterator[Visit]:
     function : function
     cls : type, optional
         Class of its first argument.
+    more : callable, optional
+        Others that a function comes to, which are looked at last.
     """
-    return follow(Unit(function, cls), lambda unit: tuple(map(id, unit)), Scope, _called)
+    return follow(Unit(function, cls), lambda unit: tuple(map(id, unit)), Scope, _called, more)
 
 
 def follow(
@@ -143,6 +149,7 @@ def follow(
     key_of: Callable[[Any], Any],
     scope_of: Callable[..., Any],
     called: Callable[[Any], Iterator[Any]],
+    more: Callable[[Any], Iterable[Any]] = lambda scope: (),
 ) -> Iterator[Visit]:
     """The same, whatever is known of a call beside its function and what that belongs to.
 
@@ -156,11 +163,14 @@ def follow(
         Makes the scope of such a tuple.
     called : callable
         Tuples of the functions that are called from a scope.
+    more : callable, optional
+        Tuples of others, which are looked at last.
     """
     work: deque[Any] = deque([(first, ())])
+    later: deque[Any] = deque()
     seen: set[Any] = set()
-    while work and len(seen) < FUNCTIONS:
-        unit, names = work.popleft()
+    while (work or later) and len(seen) < FUNCTIONS:
+        unit, names = (work or later).popleft()
         if (key := key_of(unit)) in seen:
             continue
         seen.add(key)
@@ -168,6 +178,7 @@ def follow(
         yield visit
         if len(names) < DEPTH:
             work.extend((found, visit.names) for found in called(visit.scope))
+            later.extend((found, visit.names) for found in more(visit.scope))
 
 
 def name_of(function: Any) -> str:

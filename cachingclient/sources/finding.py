@@ -184,6 +184,8 @@ def _function(finder: Finder, function: Any, depth: int) -> None:
         finder.add(unknown(f"what {name} reads"))
     elif isinstance(function, FunctionType):
         _python_function(finder, function, depth)
+    elif isinstance(function, type):
+        _members(finder, function, depth)
     elif isinstance(function, MethodType):
         finder.look(function.__func__, depth)
         finder.look(function.__self__, depth)
@@ -215,9 +217,19 @@ def _callable_object(finder: Finder, function: Any, depth: int) -> None:
 def _object(finder: Finder, thing: Any, depth: int) -> None:
     """An object of a user's own type: a loader, a data class."""
     finder.each(getattr(thing, "__dict__", {}).values(), depth)
-    call = getattr(type(thing), "__call__", None)
-    if isinstance(call, FunctionType):
-        finder.function(call, depth)
+    finder.look(type(thing), depth)
+
+
+def _class(finder: Finder, cls: type, depth: int) -> None:
+    """A class: which of its methods a function calls, and of what, is not known."""
+    if functions.is_users_type(cls):
+        finder.once(cls, _members, depth)
+
+
+def _members(finder: Finder, cls: type, depth: int) -> None:
+    for base in cls.__mro__:
+        if functions.is_users_type(base):
+            finder.each(functions.members(base), depth)
 
 
 def _path(finder: Finder, thing: Any, depth: int) -> None:
@@ -263,12 +275,13 @@ def _arguments(layer: Any) -> list[Any]:
 
 
 _NEW: Any = object()
-_PLAIN = (bool, int, float, complex, bytes, slice, date, timedelta, type, ModuleType, range)
+_PLAIN = (bool, int, float, complex, bytes, slice, date, timedelta, ModuleType, range)
 _COLLECTIONS = (list, tuple, set, frozenset, deque)
 #: Ways to look at what dask and Python have; the first that fits decides.
 _GENERAL: tuple[tuple[Any, _Handler], ...] = (
     (str, _text),
     (os.PathLike, _path),
+    (type, _class),
     (_COLLECTIONS, _items),
     ((FunctionType, BuiltinFunctionType, MethodType, partial), _callable),
     (GraphNode, _task),

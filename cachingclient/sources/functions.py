@@ -7,7 +7,7 @@ import re
 import sys
 import sysconfig
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -122,6 +122,29 @@ def named(function: FunctionType) -> Iterator[Any]:
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
     yield from _closure(function)
+
+
+def members(cls: type) -> Iterator[Any]:
+    """What is written into a class itself: values, and functions of methods and properties.
+
+    Examples
+    --------
+    >>> class Loader:
+    ...     path = "x.npy"
+    ...     @property
+    ...     def size(self): return 1
+    >>> [v if isinstance(v, str) else v.__name__ for v in members(Loader)]
+    ['x.npy', 'size']
+    """
+    for name, member in list(vars(cls).items()):
+        if isinstance(member, (staticmethod, classmethod)):
+            yield member.__func__
+        elif isinstance(member, property):
+            yield member.fget
+        elif isinstance(member, cached_property):
+            yield member.func
+        elif not name.startswith("__") or isinstance(member, FunctionType):
+            yield member
 
 
 def _closure(function: FunctionType) -> Iterator[Any]:

@@ -154,6 +154,11 @@ class Sources:
         """
         return _of_tasks(Finder(self.cheap), graph)
 
+    def forget(self) -> None:
+        """Look for sources anew: what functions use of them has changed."""
+        self._layers.clear()
+        self._nodes.clear()
+
     # -- checking --------------------------------------------------------------
 
     def fingerprint(self, source: Source) -> Fingerprint | None:
