@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import sys
+from collections import Counter, OrderedDict, defaultdict, deque
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -51,7 +52,7 @@ _outlines = _Outlines()
 
 
 #: Containers that can change, and methods by which they do.
-CONTAINERS = (list, dict, set)
+CONTAINERS = (list, dict, set, Counter, OrderedDict, defaultdict, deque)
 FILLERS = frozenset(
     "add append clear difference_update discard extend insert pop popitem remove reverse"
     " setdefault sort update".split()
@@ -69,11 +70,9 @@ class Scope:
         self.cls = cls
         self.outline = _outlines[function.__code__]
         self.globals = function.__globals__
-        self._filled = {
-            use.base.name
-            for use in self.outline.uses
-            if type(use) is Attribute and type(use.base) is Name and use.name in FILLERS
-        }
+        methods = [u for u in self.outline.uses if type(u) is Attribute and type(u.base) is Name]
+        self._filled = {use.base.name for use in methods if use.name in FILLERS}
+        self._stored = {use.base.name for use in methods if use.name == "__setitem__"}
         self._found: dict[int, Any] = {}
         self._names: dict[int, tuple[str, ...]] = {}
         #: [(function, module or class, name or number of a cell, what was found)]
@@ -122,6 +121,9 @@ class Scope:
 
     def is_state(self, name: str, value: Any) -> bool:
         """Whether the function itself fills a container: a log or a count is no setting of it."""
+        # Who keeps options in a dict may note others there: only of a counter it is no setting.
+        if type(value) is Counter and name in self._stored:
+            return True
         return type(value) in CONTAINERS and name in self._filled
 
     def _self(self, name: str) -> Any:
