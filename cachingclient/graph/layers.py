@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from dask.blockwise import Blockwise
@@ -26,6 +27,8 @@ from cachingclient.tasks import Looks, Weakly, function_name, is_cheap, task_fun
 
 #: Functions that dask.array pushes slices into.
 GETTERS = frozenset({"getter", "getter_nofancy", "getter_inline", "getitem"})
+#: Of most layers: a dict for each of thousands is work for the garbage collector.
+NO_GIVENS: Mapping[int, Given] = {}
 
 
 @dataclass(slots=True)
@@ -41,7 +44,7 @@ class LayerFacts:
     #: those of them whose code can be looked at
     users: Weakly = Weakly(())
     #: {id of such a function: what the first of its tasks gives to it}
-    givens: dict[int, Given] = field(default_factory=dict)
+    givens: Mapping[int, Given] = field(default_factory=lambda: NO_GIVENS)
     #: the user's word on it: ``annotate(cache=...)``
     wish: bool | None = None
     #: names that its tasks depend on, as far as its tasks tell
@@ -73,7 +76,7 @@ class _Scan:
     inputs: set[Any] = field(default_factory=set)
     #: {id: (function, its name)}: an id is only good while the function lives
     functions: dict[int, tuple[Any, str]] = field(default_factory=dict)
-    givens: dict[int, Given] = field(default_factory=dict)
+    givens: Mapping[int, Given] = field(default_factory=lambda: NO_GIVENS)
     alias: bool = True
 
     def task(self, name: Any, task: Any, literals: Iterable[Any] = (), args: Any = None) -> None:
@@ -102,9 +105,9 @@ class _Scan:
 
     def note_givens(self, task: Any, args: Any, before: int) -> None:
         """Note what is given to functions that are new, if that may decide anything."""
-        functions = [function for function, _ in self.functions.values()]
-        new = functions[before:]
-        if any(may_decide(f) and not is_cheap(f) and impurity(f) for f in new):
+        new = islice(self.functions.values(), before, None)
+        if any(not is_cheap(f) and may_decide(f) and impurity(f) for f, _ in new):
+            functions = [function for function, _ in self.functions.values()]
             self.givens = {**givens(task, args, functions), **self.givens}
 
     def facts(self, layer: Layer, closed: bool = False) -> LayerFacts:
