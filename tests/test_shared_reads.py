@@ -552,7 +552,12 @@ def test_other_number_of_files_read_at_once(keen, tmp_path):
 
     def rows():
         f = utils_frames.read_arrow(tmp_path)[["a", "b", "s", "k", "j"]]
-        return f.map_partitions(len).compute().tolist()
+        node = weakref.ref(f.expr)
+        found = f.map_partitions(len).compute().tolist()
+        del f
+        # dask finds expressions that are in memory again, whatever they were told of partitions.
+        wait_until(lambda: gc.collect() >= 0 and node() is None)
+        return found
 
     seen = []
     setting = "dataframe.parquet.minimum-partition-size"
@@ -562,8 +567,6 @@ def test_other_number_of_files_read_at_once(keen, tmp_path):
             with keen.cache.disabled():
                 assert got == rows()
             seen.append(len(got))
-        # dask finds expressions that are in memory again, whatever they were told of partitions.
-        gc.collect()
     assert sum(got) == len(PDF)
     assert len(set(seen)) > 2
 
