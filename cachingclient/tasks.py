@@ -104,8 +104,7 @@ def task_functions(task: Any) -> Iterator[Any]:
         if getattr in found:
             words = words.union(_strings(task))
         operators = not all(_is_caller(function) for function in found)
-        for thing in objects[:MANY_PARTS]:
-            yield from _methods(thing, words, operators)
+        yield from _methods(objects, words, operators)
 
 
 def _strings(task: Any) -> Iterator[str]:
@@ -124,8 +123,8 @@ def _is_caller(function: Any) -> bool:
     return type(function).__name__ == "methodcaller"
 
 
-def _methods(thing: Any, words: frozenset[str], operators: bool) -> Iterator[Any]:
-    for function, owner in reached(thing, words, operators):
+def _methods(things: list[Any], words: frozenset[str], operators: bool) -> Iterator[Any]:
+    for function, owner in reached(things, words, operators):
         if owner is None:
             yield from unwrap(function)
         elif type(function) is FunctionType:

@@ -251,17 +251,17 @@ def _used(scope: Inside, thing: Any, owner: Any, givens: Iterable[Given]) -> Ite
     if is_holder(thing):
         for name in dunders(type(thing)):
             yield from parts(static(type(thing), name), thing)
-    for item in contents(thing) if is_container(thing) else ():
-        yield from _item(item, scope.function.__code__)
+    if is_container(thing):
+        yield from _items(list(contents(thing)), scope.function.__code__)
 
 
-def _item(item: Any, code: CodeType) -> Iterator[Part]:
-    """What code may call that takes this from a container."""
+def _items(items: list[Any], code: CodeType) -> Iterator[Part]:
+    """What code may call that takes these from a container."""
     given = Given((), said(code))
-    if not is_holder(item):
-        yield from parts(item, None, given)
-        return
-    for method, owner in reached(item, words(code)):
+    for item in items:
+        if not is_holder(item):
+            yield from parts(item, None, given)
+    for method, owner in reached(filter(is_holder, items), words(code)):
         yield from parts(method, owner, given)
 
 
@@ -271,7 +271,7 @@ def _receiver(scope: Inside, node: Any) -> Any:
     if base is None or base is MISSING or is_a(base, ModuleType):
         return None
     if type(base) is Super:
-        return scope.owner or base.cls
+        return base.cls if scope.owner is None else scope.owner
     if type(base) is Instance:
         return base.cls
     return base if is_a(base, type) or is_holder(base) else type(base)

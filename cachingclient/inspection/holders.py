@@ -5,7 +5,8 @@ An answer that depends on what something holds is good for all that has the same
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
 from functools import partial
 from itertools import islice
 from types import FunctionType, MethodType
@@ -24,6 +25,10 @@ from cachingclient.inspection.objects import (
 PARTS = 100
 #: Containers in containers, and objects in objects, are followed so far
 DEPTH = 4
+#: Items of containers in containers
+ITEMS = 1_000
+#: Objects of one class whose methods are looked at
+ALIKE = 10
 _ATOMS = frozenset((int, float, complex, bool, str, bytes, type(None), slice, range))
 _SEQUENCES = (list, tuple, set, frozenset)
 
@@ -37,7 +42,7 @@ def is_container(thing: Any) -> bool:
     return type(thing) is dict or type(thing) in _SEQUENCES
 
 
-def contents(thing: Any, depth: int = DEPTH) -> Iterator[Any]:
+def contents(thing: Any) -> Iterator[Any]:
     """Callables and objects of the user's in a container, and in those in it.
 
     Examples
@@ -45,40 +50,55 @@ def contents(thing: Any, depth: int = DEPTH) -> Iterator[Any]:
     >>> list(contents({"a": [abs, 3], "b": "text"})) == [abs]
     True
     """
-    for item in _items(thing) if depth and is_container(thing) else ():
-        if is_container(item):
-            yield from contents(item, depth - 1)
-        elif type(item) not in _ATOMS and (callable(item) or is_holder(item)):
-            yield item
+    work = deque([(thing, DEPTH)])
+    left = ITEMS
+    while work and left > 0:
+        container, depth = work.popleft()
+        for item in _items(container) if depth and is_container(container) else ():
+            left -= 1
+            if is_container(item):
+                work.append((item, depth - 1))
+            elif type(item) not in _ATOMS and (callable(item) or is_holder(item)):
+                yield item
 
 
 def reached(
-    thing: Any, words: frozenset[str], operators: bool = True, depth: int = DEPTH
+    things: Iterable[Any], words: frozenset[str], operators: bool = True
 ) -> Iterator[tuple[Any, Any]]:
-    """What code that has these words may call of an object: functions and what they belong to.
+    """What code that has these words may call of objects: functions and what they belong to.
 
     Methods and attributes that it names, and those that are called without their names.
 
     Parameters
     ----------
-    thing
-        An object for which `objects.is_holder` holds.
+    things : iterable
+        Objects for which `objects.is_holder` holds.
     words : frozenset of str
     operators : bool, optional
-        Whether anything is done with it but calling its methods.
+        Whether anything is done with them but calling their methods.
     """
-    cls = type(thing)
-    for name in (*words, *dunders(cls)) if operators else words:
-        method = static(cls, name)
-        if callable(method):
-            yield method, thing
-    for name in words if depth else ():
-        value = value_in(thing, name)
-        for part in (value, *contents(value)):
-            if is_holder(part):
-                yield from reached(part, words, operators, depth - 1)
-            elif callable(part):
-                yield part, None
+    # Objects know each other: each is met once, and few of a kind tell of all.
+    work = deque((thing, DEPTH) for thing in islice(things, PARTS))
+    seen: set[int] = set()
+    kinds: Counter[type] = Counter()
+    while work and len(seen) < PARTS:
+        thing, depth = work.popleft()
+        cls = type(thing)
+        if id(thing) in seen or kinds[cls] >= ALIKE:
+            continue
+        seen.add(id(thing))
+        kinds[cls] += 1
+        for name in (*words, *dunders(cls)) if operators else words:
+            method = static(cls, name)
+            if callable(method):
+                yield method, thing
+        for name in words if depth else ():
+            value = value_in(thing, name)
+            for part in (value, *contents(value)):
+                if is_holder(part):
+                    work.append((part, depth - 1))
+                elif callable(part):
+                    yield part, None
 
 
 def shape(thing: Any) -> Any:

@@ -122,7 +122,7 @@ def held_functions(thing: Any, slots: bool) -> Iterator[Any]:
         for part in value[:PARTS] if type(value) in (tuple, list) else (value,):
             if is_leaf(part) or type(part) is MethodType or is_a(part, partial):
                 yield part
-            elif is_holder(part) and callable(part):
+            elif is_holder(part) and callable(part) and not is_holder(thing):
                 yield part
 
 
