@@ -105,7 +105,8 @@ class Sending:
             return lambda: self._as_asked(self.session.pending.send(job), {})
         how = {k: self.kw[k] for k in _HOW if self.kw.get(k)}
         session = self.session
-        said = how, wish.annotations
+        seen = session.watch.look(expr)
+        said = said_of(how, wish.annotations, seen.digests)
         steps = held.alive(expr)
         plan = make_plan(expr, settings, session.trusted, said, session.cancelled)
         gone = dict.fromkeys(session.departed.take(), False)
@@ -116,11 +117,6 @@ class Sending:
             if plan.alive.get(n)
         }
         session.departed.watch({**layers, **steps.held})
-        seen = session.watch.look(expr)
-        if seen.changed and plan.renamed:
-            # Who gave up the last answer may not have been heard yet: it is another one now.
-            session.cancelled.note_all(plan.renamed.values())
-            plan = make_plan(expr, settings, session.trusted, said, session.cancelled)
         plan.alive = {**gone, **plan.alive, **steps.alive}
         return self._planned(plan, seen, wish)
 
@@ -257,6 +253,21 @@ class Sending:
             taken.add(new)
         self.session.answers.add(given[k] for k in self.keys if k in renamed)
         return given
+
+
+def said_of(how: Mapping[str, Any], annotations: Mapping[str, Any], digests: Any) -> Any:
+    """All that tells one answer from another of the same collection.
+
+    Its sources belong to it: who holds an answer holds that of the sources as they were.
+
+    Parameters
+    ----------
+    how, annotations : mapping
+        What was said of how to compute it.
+    digests : mapping
+        {source: digest of its state}
+    """
+    return how, annotations, sorted((str(source), digests[source]) for source in digests)
 
 
 def _named_by_users(expr: Any, keys: Iterable[Key]) -> set[Key]:

@@ -33,7 +33,7 @@ from cachingclient.recent import RecentKeys
 from cachingclient.scattering import scatter
 from cachingclient.scheduler.desk import NAME
 from cachingclient.scheduler.plugin import CachePlugin
-from cachingclient.sending import Sending, Wish
+from cachingclient.sending import Sending, Wish, said_of
 from cachingclient.telling import tell, unused
 from cachingclient.version import VERSION
 from cachingclient.voice import Voice
@@ -410,10 +410,11 @@ class Session:
     async def explain(self, expr: internals.Expr) -> Explanation:
         """Explain what would become of a computation."""
         wish = Wish.now(None, False)
-        plan = make_plan(expr, self.settings, self.trusted, ({}, wish.annotations), self.cancelled)
+        seen = self.watch.look(expr)
+        said = said_of({}, wish.annotations, seen.digests)
+        plan = make_plan(expr, self.settings, self.trusted, said, self.cancelled)
         lifted: Any = Everything() if wish.keep else plan.lifted
 
-        seen = self.watch.look(expr)
         reads = columns_read(expr, seen.readers)
 
         async def ask(names: list[str]) -> Any:

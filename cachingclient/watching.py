@@ -18,7 +18,7 @@ from cachingclient.frames.leaves import Reader
 from cachingclient.frames.reading import Read, Reading
 from cachingclient.graph.barriers import graphs_of
 from cachingclient.graph.functions import all_graphs_of, functions_of, functions_of_tasks
-from cachingclient.inspection import fingerprint, parts, print_alone
+from cachingclient.inspection import at_one_moment, fingerprint, parts, print_alone
 from cachingclient.internals import Expr, MapExpr
 from cachingclient.judging import spread_sources
 from cachingclient.scheduler.freshness import CODE
@@ -66,6 +66,10 @@ class Watch:
 
     def look(self, expr: Expr) -> Seen:
         """Look at the sources of an expression."""
+        with at_one_moment():
+            return self._look_at(expr)
+
+    def _look_at(self, expr: Expr) -> Seen:
         if isinstance(expr, MapExpr):
             # client.map makes its tasks from what it was given, in no time
             return self.look_at_tasks(expr.__dask_graph__())
@@ -92,7 +96,9 @@ class Watch:
 
     def look_at_tasks(self, graph: Mapping[Any, Any]) -> Seen:
         """Look at the sources of a low-level graph; futures carry theirs along."""
-        seen = self._look(self.sources.of_tasks(graph), _code_of(functions_of_tasks(graph)), ())
+        with at_one_moment():
+            code = _code_of(functions_of_tasks(graph))
+            seen = self._look(self.sources.of_tasks(graph), code, ())
         made_of = dict(seen.made_of)
         for task in graph.values():
             for dependency in getattr(task, "dependencies", ()):

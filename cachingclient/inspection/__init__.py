@@ -15,5 +15,6 @@ what installed packages do under names that say nothing of it.
 from cachingclient.inspection.given import Given
 from cachingclient.inspection.impure import impurity, logs
 from cachingclient.inspection.prints import fingerprint, parts, print_alone
+from cachingclient.inspection.values import at_one_moment
 
-__all__ = ["Given", "logs", "fingerprint", "impurity", "parts", "print_alone"]
+__all__ = ["Given", "at_one_moment", "logs", "fingerprint", "impurity", "parts", "print_alone"]

@@ -6,7 +6,7 @@ import hashlib
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from types import CodeType, FunctionType, ModuleType
+from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 from cachingclient.inspection.members import accessors, members
@@ -82,7 +82,7 @@ def print_alone(function: Any) -> str:
     >>> print_alone(scale(1)) == print_alone(scale(1)) != print_alone(scale(2))
     True
     """
-    inner = getattr(function, "__func__", function)
+    inner = function.__func__ if type(function) is MethodType else function
     if type(inner) is not FunctionType:
         return ""
     made_with = [_meaning(value) for _, value in defaults_of(inner)]

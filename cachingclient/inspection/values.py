@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
+import threading
 from collections import OrderedDict, defaultdict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
@@ -26,6 +28,8 @@ from cachingclient.inspection.objects import class_dict, full_name, is_a, is_own
 OBJECTS = 2_000
 #: Bytes of its words and arrays
 BYTES = 64_000
+#: Frames, and each of their columns, take as much time as so many items
+PANDAS = 20
 #: Longer texts are remembered by a digest
 _LONG = 200
 _NUMBERS = (int, float, complex, bool, type(None), type(...), range)
@@ -58,6 +62,42 @@ def look(value: Any) -> Look | None:
     kind = type(value)
     if kind is str or kind is bytes:
         return Look(_short(repr(value)))  # however long: it is looked at once
+    looks = _moment.looks
+    if looks is None or kind in FIXED:
+        return _look(value, kind)
+    found = looks.get(id(value))
+    if found is None or found[0] is not value:
+        # the value is held, so that its id stays its own
+        looks[id(value)] = found = value, _look(value, kind)
+    return found[1]
+
+
+class _Moment(threading.local):
+    """What has been looked at, while nothing changes."""
+
+    looks: dict[int, tuple[Any, Look | None]] | None = None
+
+    def __reduce__(self) -> Any:
+        return type(self), ()
+
+
+_moment = _Moment()
+
+
+@contextmanager
+def at_one_moment() -> Iterator[None]:
+    """Look at each value once: many functions use the same settings."""
+    if _moment.looks is not None:
+        yield
+        return
+    _moment.looks = {}
+    try:
+        yield
+    finally:
+        _moment.looks = None
+
+
+def _look(value: Any, kind: type) -> Look | None:
     if kind is FunctionType or is_a(value, (type, ModuleType)):
         return None
     reader = _Reader()
@@ -92,7 +132,7 @@ class _Reader:
             # Python refuses to write very long numbers with decimals
             return hex(value) if kind is int and value.bit_length() > 1_000 else repr(value)
         if kind is str:
-            return repr(value) if self.takes(len(value)) else None
+            return _short(repr(value))
         key = id(value)
         if key in self.inside:
             return "itself"
@@ -263,7 +303,7 @@ def _wrapper(reader: _Reader, value: Any) -> str:
 
 
 def _series(reader: _Reader, value: Any) -> str | None:
-    if len(value) > reader.objects:
+    if len(value) > reader.objects or not reader.counts(PANDAS):
         return None
     index = None if type(value).__name__.endswith("Index") else value.index
     values = value.to_numpy()
@@ -275,7 +315,7 @@ def _range(reader: _Reader, value: Any) -> str:
 
 
 def _frame(reader: _Reader, value: Any) -> str | None:
-    if value.size > reader.objects or not reader.counts(value.shape[1]):
+    if value.size > reader.objects or not reader.counts(PANDAS * (1 + value.shape[1])):
         return None
     columns = [value.iloc[:, n].to_numpy() for n in range(value.shape[1])]
     types = [str(dtype) for dtype in value.dtypes]

@@ -41,6 +41,7 @@ _STORE_AND_LOAD = "STORE_FAST_LOAD_FAST"
 _LOADS = ("LOAD_FAST", "LOAD_DEREF", "LOAD_CLASSDEREF", _STORE_AND_LOAD)
 _ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
 _TURNS = ("SWAP", "ROT_")
+_TESTS = ("IS_OP", "CONTAINS_OP")
 
 
 @lru_cache(1_000)
@@ -102,14 +103,24 @@ def _stores(code: CodeType, kind: type, depth: int = DEPTH) -> bool:
 class _Method:
     """A look at the code of one method, and at the code inside of it."""
 
-    #: whether it stores into its object, or into what that holds
-    stores: bool = False
+    #: whether it changes its object, or what that holds
+    changes: bool = False
+    #: whether it sets something there
+    sets: bool = False
+    #: whether it looks if something is there: what it sets then saves time, and changes nothing
+    asks: bool = False
     #: names of methods of the object
     called: set[str]
 
     def __init__(self, code: CodeType, me: str) -> None:
         self.called, self.mine = set(), {me}
+        self.asks = code.co_name == "__getattr__" or "hasattr" in code.co_names
         self._read(code)
+
+    @property
+    def stores(self) -> bool:
+        """Whether its object is another one afterwards."""
+        return self.changes or (self.sets and not self.asks)
 
     def _read(self, code: CodeType) -> None:
         reader = Reader(code)
@@ -127,9 +138,13 @@ class _Method:
         elif name in _STORES:
             # an assignment like ``+=`` has turned what lies there
             turned = self.instructions[i - 1].opname.startswith(_TURNS)
-            self.stores |= self._is_mine(i, _STORES[name] + turned)
+            if self._is_mine(i, _STORES[name] + turned):
+                self.changes |= turned
+                self.sets = True
+        elif name in _TESTS or name.startswith("POP_JUMP_") and name.endswith("NONE"):
+            self.asks = True
         elif name in _ATTRIBUTES and instruction.argval in names.METHODS:
-            self.stores |= self._is_mine(i, 0)
+            self.changes |= self._is_mine(i, 0)
         elif name in _ATTRIBUTES and self._loaded(i - 1) in self.mine:
             self.called.add(instruction.argval)
 
