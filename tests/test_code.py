@@ -156,6 +156,22 @@ def test_changed_constant_of_a_class(keen, monkeypatch):
             helpers.forgotten(keen)
 
 
+def test_answers_are_told_apart_by_the_settings_they_had(keen, module):
+    """One that is held is asked for again, after another question has seen the new settings."""
+    settings = module("FACTOR = 1\ndef scaled(block):\n    return block * FACTOR\n")
+    x = da.ones(4, chunks=2).map_blocks(settings.scaled, meta=META)
+    y = da.ones(6, chunks=2).map_blocks(settings.scaled, meta=META)
+    with Client(keen.cluster, set_as_default=False) as other:
+        held = keen.compute(x.sum())
+        assert held.result() == 4
+        for factor in (2, 3):
+            settings.FACTOR = factor
+            assert y.max().compute(scheduler=keen) == factor
+            assert keen.compute(x.sum()).result() == 4 * factor
+            assert other.compute(x.sum()).result() == 4 * factor
+        assert held.result() == 4
+
+
 @pytest.mark.parametrize("made", ["once", "anew"])
 @pytest.mark.parametrize("ask", [lambda x: x, lambda x: x.max()])
 def test_settings_that_change_from_question_to_question(keen, module, ask, made):

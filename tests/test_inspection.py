@@ -57,7 +57,7 @@ import zarr
 from helpers import name_of
 from numpy.random import normal
 
-from cachingclient.inspection import Given, fingerprint, impurity
+from cachingclient.inspection import Given, fingerprint, holders, impurity
 
 logger = logging.getLogger(__name__)
 counter = 0
@@ -550,6 +550,33 @@ def state_noise(x, *, state=None):
     return x + np.random.RandomState(seed=state).rand()
 
 
+def seed_or_generator(x, rng=None, seed=None):
+    if rng is None:
+        rng = np.random.default_rng(seed)
+    return x + rng.normal()
+
+
+def gives_a_generator(x):
+    return seed_or_generator(x, rng=np.random.default_rng(2))
+
+
+def gives_neither(x):
+    return seed_or_generator(x)
+
+
+def seed_or_other(x, seed=None, other=None):
+    return x + np.random.default_rng(seed or other).normal()
+
+
+def gives_a_seed(x):
+    return seed_or_other(x, 3)
+
+
+def seed_of_none(x, seed=None):
+    seed = 1 if seed is None else seed
+    return x + np.random.default_rng(seed).normal()
+
+
 def replaced_seed(x, seed=None):
     if seed is None:
         seed = 3
@@ -851,10 +878,12 @@ IMPURE += [
     (np.vectorize(Clock()), "time.time"),
     (lambda x: stamps["a"], "a lambda calls __getitem__"),
     (lambda x: 1 + stamps, "time.time"),
+    (gives_neither, "gives_neither calls seed_or_generator"),
 ]
 
 PURE += [
     *(replaced_seed, quietly, uses_plain_context, dispatched_plainly),
+    *(gives_a_generator, gives_a_seed, seed_of_none),
     lambda x: seeded_noise(x, 3),
     lambda x: seeded_noise(x, seed=SEED),
     lambda x, seed: seeded_noise(x, seed),
@@ -1713,3 +1742,27 @@ def test_caches_travel_empty():
     impurity(noise)
     assert not pickle.loads(pickle.dumps(scope._outlines))
     assert not cloudpickle.loads(cloudpickle.dumps(impure._impurity)).entries
+
+
+class Cell:
+    """One of many that know each other."""
+
+    def __init__(self):
+        self.others = []
+
+    def energy(self):
+        return sum(len(cell.others) for cell in self.others)
+
+
+def test_objects_that_know_each_other_are_met_once(monkeypatch):
+    cells = [Cell() for _ in range(60)]
+    for cell in cells:
+        cell.others = cells
+    met = []
+    monkeypatch.setattr(holders, "value_in", lambda thing, name: met.append(name))
+    list(holders.reached(cells, frozenset(["energy", "others"])))
+    monkeypatch.undo()
+    assert 0 < len(met) <= 2 * holders.ALIKE
+    assert len(list(holders.reached(cells, frozenset(["energy", "others"])))) <= 2 * holders.ALIKE
+    assert len(list(holders.contents([[[abs] * 50] * 50] * 50))) <= holders.ITEMS + 100
+    assert impurity(lambda: [cell.energy() for cell in cells]) is None

@@ -5,8 +5,10 @@ Only that matters here: a generator that starts from None starts anew each time.
 
 from __future__ import annotations
 
+import dis
 import inspect
-from types import FunctionType, MethodType
+from functools import lru_cache
+from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
 
@@ -82,9 +84,33 @@ def relevant(function: Any, owner: Any, given: Given) -> Given:
 
 def unset(function: FunctionType, owner: Any, given: Given) -> frozenset[str]:
     """Parameters that are None in a call."""
-    bound = _bound(function, owner, given)
-    missing = () if given.rest else (name for name in _optional(function) if name not in bound)
-    return frozenset((*missing, *(name for name, value in bound.items() if not value)))
+    bound, optional = _bound(function, owner, given), _optional(function)
+    missing = () if given.rest else (name for name in optional if name not in bound)
+    none = frozenset((*missing, *(name for name, value in bound.items() if not value)))
+    chosen, replaced = _choices(function.__code__)
+    if chosen and any(bound.get(name) for name in optional):
+        return frozenset()  # it takes another one that is given
+    return none - replaced
+
+
+@lru_cache(10_000)
+def _choices(code: CodeType) -> tuple[bool, frozenset[str]]:
+    """Whether a function asks if something is None, and which parameters it sets anew."""
+    parameters = frozenset(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    instructions = list(dis.get_instructions(code))
+    chosen = any(i.opname in _ASKS or i.opname.endswith("NONE") for i in instructions)
+    stored: set[str] = set()
+    for i in instructions if chosen else ():
+        if i.opname.startswith("STORE_FAST"):
+            stored.update(i.argval if isinstance(i.argval, tuple) else (i.argval,))
+    return chosen, parameters & stored
+
+
+#: ``x or y`` asks as well
+_ASKS = frozenset(
+    "IS_OP JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP POP_JUMP_FORWARD_IF_TRUE"
+    " POP_JUMP_IF_TRUE".split()
+)
 
 
 def _optional(function: FunctionType) -> set[str]:
