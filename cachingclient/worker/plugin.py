@@ -275,6 +275,7 @@ class Guarded:
 
     @hidden
     def __call__(self, values: Any = ()) -> Any:
+        values = dict(values)
         chosen = values if self.keys is None else {k: values[k] for k in self.keys if k in values}
         return self.task({**values, **self.hooks.copies(chosen, self.deep)})
 
