@@ -6,7 +6,9 @@ from __future__ import annotations
 # and puts that copy back around each of its tests.
 import cachingclient  # isort: skip
 
+import importlib
 import logging
+import sys
 
 import dask
 import helpers
@@ -72,3 +74,23 @@ def keen():
         with cachingclient.Client(**helpers.INPROC) as client:
             yield client
             helpers.validate(client)
+
+
+@pytest.fixture
+def write_module(tmp_path, monkeypatch):
+    """Write a module that is imported, or reloaded: call it with its text."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    names = []
+
+    def write(source, name="edited_module"):
+        (tmp_path / f"{name}.py").write_text(source)
+        names.append(name)
+        importlib.invalidate_caches()
+        if name in sys.modules:
+            return importlib.reload(sys.modules[name])
+        return importlib.import_module(name)
+
+    yield write
+    for name in names:
+        sys.modules.pop(name, None)

@@ -1118,25 +1118,6 @@ def test_method_changed():
     assert fingerprint(f) != before
 
 
-@pytest.fixture
-def write_module(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)
-    names = []
-
-    def write(source, name="edited_module"):
-        (tmp_path / f"{name}.py").write_text(source)
-        names.append(name)
-        importlib.invalidate_caches()
-        if name in sys.modules:
-            return importlib.reload(sys.modules[name])
-        return importlib.import_module(name)
-
-    yield write
-    for name in names:
-        sys.modules.pop(name, None)
-
-
 SOURCE = "RATE = 3\nTABLE = {'a': [1, 2]}\ndef h(x): return x + RATE\ndef f(x): return h(x), TABLE"
 
 

@@ -26,8 +26,10 @@ from cachingclient.inspection.objects import class_dict, full_name, is_a, is_own
 
 #: Items, attributes and elements of a setting that are looked at; what has more is data.
 OBJECTS = 2_000
-#: Bytes of its words and arrays
+#: Bytes of its arrays
 BYTES = 64_000
+#: Letters of its words: prompts and queries may be long
+LETTERS = 4_000_000
 #: Frames, and each of their columns, take as much time as so many items
 PANDAS = 20
 #: Longer texts are remembered by a digest
@@ -121,6 +123,7 @@ class _Reader:
     def __init__(self) -> None:
         self.objects = OBJECTS
         self.bytes = BYTES
+        self.letters = LETTERS
         self.parts: dict[int, Any] = {}
         #: ids of what is being read: things may hold themselves
         self.inside: set[int] = set()
@@ -132,7 +135,8 @@ class _Reader:
             # Python refuses to write very long numbers with decimals
             return hex(value) if kind is int and value.bit_length() > 1_000 else repr(value)
         if kind is str:
-            return _short(repr(value))
+            self.letters -= len(value)
+            return _short(repr(value)) if self.letters >= 0 else None
         key = id(value)
         if key in self.inside:
             return "itself"
