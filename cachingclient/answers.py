@@ -39,16 +39,16 @@ class Answers:
             for future in futures:
                 self._futures.setdefault(future.key, weakref.WeakSet()).add(future)
 
-    def is_shared(self, key: Key, mine: Collection[Future]) -> bool:
+    def is_shared(self, key: Key, mine: Collection[int]) -> bool:
         """Whether another computation waits for a key.
 
         Parameters
         ----------
         key : Key
-        mine : collection of Future
-            Those of it that are given up; handles belong to the only computation there is.
+        mine : collection of int
+            Ids of the futures that are given up; handles belong to the only computation there is.
         """
         with self._lock:
             alive = [f for f in self._futures.get(key, ()) if not internals.is_released(f)]
-        given_up = sum(any(f is own for own in mine) for f in alive)
+        given_up = sum(id(f) in mine for f in alive)
         return len(alive) > max(given_up, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -267,7 +268,9 @@ def said_of(how: Mapping[str, Any], annotations: Mapping[str, Any], digests: Any
     digests : mapping
         {source: digest of its state}
     """
-    return how, annotations, sorted((str(source), digests[source]) for source in digests)
+    # One text, made once: each of many answers that are asked for together is named after it.
+    text = repr(sorted((str(source), digests[source]) for source in digests))
+    return how, annotations, hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def _named_by_users(expr: Any, keys: Iterable[Key]) -> set[Key]:

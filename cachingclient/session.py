@@ -468,8 +468,8 @@ class Session:
         list of Future
             Those that the client has to cancel itself.
         """
-        rest, mine = [], {id(f): f for f in futures_of(futures)}.values()
-        for future in mine:
+        rest, mine = [], {id(f): f for f in futures_of(futures)}
+        for future in mine.values():
             if future.key in self.finals and self._is_shared(future.key, mine):
                 self._cancel_one(future, reason, msg)
             else:
@@ -477,7 +477,7 @@ class Session:
         self.cancelled.note_all(f.key for f in rest if f.key in self.finals)
         return rest
 
-    def _is_shared(self, key: Key, mine: Collection[Future]) -> bool:
+    def _is_shared(self, key: Key, mine: Collection[int]) -> bool:
         try:
             return self.answers.is_shared(key, mine)
         except Exception as e:

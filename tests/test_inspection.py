@@ -564,6 +564,16 @@ def gives_neither(x):
     return seed_or_generator(x)
 
 
+def seed_beside_a_scale(x, scale=None, seed=None):
+    if scale is None:
+        scale = 1
+    return x + scale * np.random.default_rng(seed).normal()
+
+
+def gives_a_scale(x):
+    return seed_beside_a_scale(x, scale=2)
+
+
 def seed_or_other(x, seed=None, other=None):
     return x + np.random.default_rng(seed or other).normal()
 
@@ -879,6 +889,7 @@ IMPURE += [
     (lambda x: stamps["a"], "a lambda calls __getitem__"),
     (lambda x: 1 + stamps, "time.time"),
     (gives_neither, "gives_neither calls seed_or_generator"),
+    (gives_a_scale, "gives_a_scale calls seed_beside_a_scale"),
 ]
 
 PURE += [

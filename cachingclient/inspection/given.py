@@ -88,7 +88,7 @@ def unset(function: FunctionType, owner: Any, given: Given) -> frozenset[str]:
     missing = () if given.rest else (name for name in optional if name not in bound)
     none = frozenset((*missing, *(name for name, value in bound.items() if not value)))
     chosen, replaced = _choices(function.__code__)
-    if chosen and any(bound.get(name) for name in optional):
+    if chosen and any(bound.get(name) for name in optional & _SOURCES):
         return frozenset()  # it takes another one that is given
     return none - replaced
 
@@ -100,12 +100,18 @@ def _choices(code: CodeType) -> tuple[bool, frozenset[str]]:
     instructions = list(dis.get_instructions(code))
     chosen = any(i.opname in _ASKS or i.opname.endswith("NONE") for i in instructions)
     stored: set[str] = set()
-    for i in instructions if chosen else ():
-        if i.opname.startswith("STORE_FAST"):
-            stored.update(i.argval if isinstance(i.argval, tuple) else (i.argval,))
+    # "if seed is not None: seed = int(seed)" leaves None as it is
+    if any(
+        i.opname.endswith("NOT_NONE") or (i.opname == "IS_OP" and not i.arg) for i in instructions
+    ):
+        for i in instructions:
+            if i.opname.startswith("STORE_FAST"):
+                stored.update(i.argval if isinstance(i.argval, tuple) else (i.argval,))
     return chosen, parameters & stored
 
 
+#: Parameters of which one stands for another: none that is no source of numbers seeds any
+_SOURCES = frozenset("generator random_state rng seed state".split())
 #: ``x or y`` asks as well
 _ASKS = frozenset(
     "IS_OP JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP POP_JUMP_FORWARD_IF_TRUE"

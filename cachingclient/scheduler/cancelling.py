@@ -58,7 +58,7 @@ class CancelGuard:
         cs = self.scheduler.clients.get(client)
         if cs is not None and not force:
             # The handler tells all clients, and one may have asked for the same in the meantime.
-            alone = [k for k in keys if is_final(k) and not self._has_dependents(k)]
+            alone = {k for k in keys if is_final(k) and not self._has_dependents(k)}
             self._cancel_alone(alone, cs, **kwargs)
             keys = [k for k in keys if k not in alone]
             if not keys:
