@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -107,7 +106,7 @@ class Sending:
         how = {k: self.kw[k] for k in _HOW if self.kw.get(k)}
         session = self.session
         seen = session.watch.look(expr)
-        said = said_of(how, wish.annotations, seen.digests)
+        said = said_of(how, wish.annotations, seen)
         steps = held.alive(expr)
         plan = make_plan(expr, settings, session.trusted, said, session.cancelled)
         gone = dict.fromkeys(session.departed.take(), False)
@@ -256,21 +255,27 @@ class Sending:
         return given
 
 
-def said_of(how: Mapping[str, Any], annotations: Mapping[str, Any], digests: Any) -> Any:
-    """All that tells one answer from another of the same collection.
+def said_of(
+    how: Mapping[str, Any], annotations: Mapping[str, Any], seen: Seen
+) -> Callable[[Iterable[Any]], Any]:
+    """All that tells one answer from another of the same collections, by their names.
 
-    Its sources belong to it: who holds an answer holds that of the sources as they were.
+    Their sources belong to it: who holds an answer holds that of the sources as they were.
 
     Parameters
     ----------
     how, annotations : mapping
         What was said of how to compute it.
-    digests : mapping
-        {source: digest of its state}
+    seen : Seen
+        The state of the sources.
     """
-    # One text, made once: each of many answers that are asked for together is named after it.
-    text = repr(sorted((str(source), digests[source]) for source in digests))
-    return how, annotations, hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
+
+    def said(names: Iterable[Any]) -> Any:
+        sources = {source for name in names for source in seen.made_of.get(name, ())}
+        state = sorted((str(source), seen.digests.get(source, "")) for source in sources)
+        return how, annotations, state
+
+    return said
 
 
 def _named_by_users(expr: Any, keys: Iterable[Key]) -> set[Key]:

@@ -411,7 +411,7 @@ class Session:
         """Explain what would become of a computation."""
         wish = Wish.now(None, False)
         seen = self.watch.look(expr)
-        said = said_of({}, wish.annotations, seen.digests)
+        said = said_of({}, wish.annotations, seen)
         plan = make_plan(expr, self.settings, self.trusted, said, self.cancelled)
         lifted: Any = Everything() if wish.keep else plan.lifted
 

@@ -172,6 +172,20 @@ def test_answers_are_told_apart_by_the_settings_they_had(keen, module):
         assert held.result() == 4
 
 
+def test_an_answer_is_the_same_beside_others(keen, module):
+    settings = module("RATE = 1\ndef one(b):\n    return b + 1\ndef two(b):\n    return b * RATE\n")
+    x = da.ones(4, chunks=2).map_blocks(settings.one, meta=META)
+    y = da.ones(4, chunks=2).map_blocks(settings.two, meta=META)
+    alone = keen.compute(x.sum())
+    together, other = keen.compute([x.sum(), y.sum()])
+    assert alone.key == together.key
+    assert keen.gather([alone, together, other]) == [8, 8, 4]
+    settings.RATE = 2
+    again, changed = keen.compute([x.sum(), y.sum()])
+    assert again.key == alone.key and changed.key != other.key
+    assert keen.gather([again, changed, other]) == [8, 8, 4]
+
+
 @pytest.mark.parametrize("made", ["once", "anew"])
 @pytest.mark.parametrize("ask", [lambda x: x, lambda x: x.max()])
 def test_settings_that_change_from_question_to_question(keen, module, ask, made):

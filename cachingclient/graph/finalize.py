@@ -66,7 +66,8 @@ def final_token(
     trusted : callable
         Whether a name identifies its content.
     said
-        How to compute it: workers, resources, retries and the like.
+        How to compute it: workers, resources, retries and the like; or a callable that tells this
+        for the names of the keys.
     cancelled : container
         Keys that must not be used again.
     """
@@ -75,7 +76,8 @@ def final_token(
         return None
     try:
         with dask.config.set({"tokenize.ensure-deterministic": True}):
-            token = tokenize(_identity(keys, names, function), function, extra, said)
+            told = said(names) if callable(said) else said
+            token = tokenize(_identity(keys, names, function), function, extra, told)
     except (TokenizationError, RuntimeError):
         return None
     while PREFIX + token in cancelled:

@@ -11,6 +11,8 @@ from functools import lru_cache
 from types import CodeType, FunctionType, MethodType
 from typing import Any, NamedTuple
 
+from cachingclient.inspection.tables import SEEDS
+
 
 class Given(NamedTuple):
     """What a call gives to a function; False stands for None, True for anything else.
@@ -88,7 +90,7 @@ def unset(function: FunctionType, owner: Any, given: Given) -> frozenset[str]:
     missing = () if given.rest else (name for name in optional if name not in bound)
     none = frozenset((*missing, *(name for name, value in bound.items() if not value)))
     chosen, replaced = _choices(function.__code__)
-    if chosen and any(bound.get(name) for name in optional & _SOURCES):
+    if chosen and any(bound.get(name) for name in optional & SEEDS):
         return frozenset()  # it takes another one that is given
     return none - replaced
 
@@ -110,8 +112,6 @@ def _choices(code: CodeType) -> tuple[bool, frozenset[str]]:
     return chosen, parameters & stored
 
 
-#: Parameters of which one stands for another: none that is no source of numbers seeds any
-_SOURCES = frozenset("generator random_state rng seed state".split())
 #: ``x or y`` asks as well
 _ASKS = frozenset(
     "IS_OP JUMP_IF_FALSE_OR_POP JUMP_IF_TRUE_OR_POP POP_JUMP_FORWARD_IF_TRUE"
